@@ -203,3 +203,17 @@ def test_what_is_not_archived_yet_is_counted_and_an_archive_of_nothing_is_not_so
     si.archive(spark, broker.bootstrap, topic, path)
     after = si.verify(spark, path, broker.bootstrap)["partitions"].values()
     assert [one["not_archived"] for one in after] == [0, 0]
+
+
+def test_a_first_run_that_finds_no_room_at_all_is_repeated_once_there_is_some(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], small_disk: Path
+) -> None:
+    topic, path = new_topic("no-room-yet", 1), small_disk / "archive"
+    produce(broker.bootstrap, topic, "none", [Event(b"k", b"v", 1_000)])
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space"):
+        filler.write_bytes(bytes(4 << 20))
+    with pytest.raises(Exception, match="No space"):
+        si.archive(spark, broker.bootstrap, topic, path)
+    filler.unlink()
+    assert si.archive(spark, broker.bootstrap, topic, path)["records"] == 1

@@ -633,3 +633,17 @@ def test_the_summaries_of_completed_steps_are_printed_when_a_later_one_fails(
     told = capfd.readouterr()
     assert json.loads(told.out) == [{"step": "archive", "records": 7}]
     assert told.err == "ottla pipeline: step 2 of 2 (latest): records are gone\n"
+
+
+def test_what_a_first_run_left_that_was_killed_at_once_is_no_obstacle(
+    broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "a" / "_ottla"
+    place.mkdir(parents=True)
+    for name in ("writer.lock", ".table.json.tmp", "..table.json.tmp.crc"):
+        (place / name).touch()
+    file = file_of(broker, tmp_path, f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"')
+    assert command.main(["pipeline", "run", str(file), "--check"]) == 0
+    assert "1 step, no errors found" in capfd.readouterr().out
+    (tmp_path / "a" / "data.csv").touch()
+    assert "has files, but is not a table of `archive`" in refusal(capfd, "run", file)

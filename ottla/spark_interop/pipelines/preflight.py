@@ -32,8 +32,9 @@ from ottla.spark_interop.pipelines import (
     targets,
     windows,
 )
+from ottla.spark_interop.pipelines.files import LocalFiles
 from ottla.spark_interop.pipelines.steps import Step
-from ottla.spark_interop.pipelines.table import META
+from ottla.spark_interop.pipelines.table import META, has_other_files
 from ottla.spark_interop.times import WORDS, duration_ms, interval, milliseconds
 from ottla.spark_interop.value_format import Format
 
@@ -315,7 +316,7 @@ def _check_own_table(place: Path, step: Step, given: Mapping[str, Any]) -> None:
     known = recorded.about(place)
     if known is not None:
         recorded.check_table(place, known, step, given)
-    elif any(there.is_file() for there in place.rglob("*")):
+    elif has_other_files(LocalFiles(place)):
         raise PipelineError(
             f"{place} has files, but is not a table of `{step.name}`: name another path"
         )

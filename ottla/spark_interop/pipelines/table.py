@@ -31,6 +31,7 @@ LAYOUT = 1
 META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
 NOTES = "_ottla/notes"
 LOCK = "_ottla/writer.lock"
+DRAFTS = "_ottla/."  # how the names of drafts begin; `Files.write` makes them
 LABELS = {  # the names of recorded properties in errors
     "to": "the target", "dead_letters": "the dead letters' topic", "by": "`by`",
 }  # fmt: skip
@@ -106,14 +107,14 @@ class Table:
         Raises PipelineError if the table belongs to another topic or cluster, the directory has
         other data, or another process writes to it.
         """
-        if not files.exists(META):
-            if files.list():
-                raise PipelineError(
-                    f"{files.root} has files, but is not a table of `{kind}`: name another path"
-                )
-            more = {"kind": kind, "layout": LAYOUT, "id": uuid.uuid4().hex}
-            files.write(META, json.dumps(more | about, indent=1))
+        if not files.exists(META) and has_other_files(files):
+            raise PipelineError(
+                f"{files.root} has files, but is not a table of `{kind}`: name another path"
+            )
         with files.lock(LOCK):
+            if not files.exists(META):
+                more = {"kind": kind, "layout": LAYOUT, "id": uuid.uuid4().hex}
+                files.write(META, json.dumps(more | about, indent=1))
             table = cls.open(files, kind)
             check_same(files, table.about, about)
             table._clean()
@@ -237,6 +238,12 @@ class Table:
             raise PipelineError(f"{self.files.root} holds no records yet")
         reader = spark.read.option("basePath", self.files.at("data"))
         return reader.parquet(*[self.files.at(name) for name in sorted(self.live)])
+
+
+def has_other_files(files: Readable) -> bool:
+    """Whether a directory without META has files that no pipeline left there. A first run leaves
+    its lock and a draft of META if it is killed, or if the disk is full, before META is there."""
+    return any(name not in (META, LOCK) and not name.startswith(DRAFTS) for name in files.list())
 
 
 def claim(checkpoint: Files, about: dict[str, Any], to: transactional.Destination) -> None:

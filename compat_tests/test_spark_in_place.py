@@ -262,7 +262,7 @@ def test_a_segment_that_is_deleted_after_planning_is_read_over_the_wire(
 
 def message(offset: int, error: int | None = None) -> Any:
     """A message as librdkafka returns it: a record, or an error such as the partition's end."""
-    failed = None if error is None else SimpleNamespace(code=lambda: error, str=lambda: "failed")
+    failed = None if error is None else confluent_kafka.KafkaError(error)
     return SimpleNamespace(error=lambda: failed, offset=lambda: offset)
 
 
@@ -307,6 +307,22 @@ def test_a_range_whose_records_do_not_come_is_an_error_of_that_offset(
     reader = InPlaceReader({"bootstrap": "nowhere:9092", "topic": TOPIC}, schema)
     with pytest.raises(PipelineError, match="in-place-0: no record at or after offset 3 was"):
         list(reader._consume(0, 0, 5))
+
+
+@pytest.mark.parametrize("name", ["GROUP_AUTHORIZATION_FAILED", "_ALL_BROKERS_DOWN", "_TRANSPORT"])
+def test_an_error_after_which_the_consumer_goes_on_ends_no_query(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer looks for the coordinator of its group, although it is not a member. Its user may
+    lack the right to read the group."""
+    code = getattr(confluent_kafka.KafkaError, name)
+    polls = iter([[message(0), message(0, code)], [message(1)]])
+    consumer = SimpleNamespace(
+        assign=lambda _: None, close=lambda: None, consume=lambda *_: next(polls))
+    monkeypatch.setattr(confluent_kafka, "Consumer", lambda _: consumer)
+    schema = type("Schema", (), {"names": ["offset"]})()
+    reader = InPlaceReader({"bootstrap": "nowhere:9092", "topic": TOPIC}, schema)
+    assert [n for b in reader._consume(0, 0, 2) for n in b.column(0).to_pylist()] == [0, 1]
 
 
 def test_the_helpers_for_users_tests_find_what_differs(

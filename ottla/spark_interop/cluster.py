@@ -55,6 +55,9 @@ JAVA_NAMES = {
 }
 
 
+PASSING_EVENTS = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "GROUP_AUTHORIZATION_FAILED"}
+"""Errors that a consumer reports, and that do not end its reading: connections that it will make
+again, and an error of the coordinator, which matters only to members of a group."""
 UNREACHABLE = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"}
 TOPIC_SOURCE = 1  # Kafka's ConfigSource DYNAMIC_TOPIC_CONFIG
 
@@ -465,6 +468,11 @@ def _may_pass(code: Any) -> bool:
 def _passes(code: Any) -> bool:
     """Whether an error of a broker or a connection is retriable."""
     return bool(code.retriable()) or code.name() in RETRIABLE
+
+
+def consumer_goes_on(error: Any) -> bool:
+    """Whether a consumer without group management goes on by itself after this error."""
+    return bool(error.retriable()) or error.name() in PASSING_EVENTS
 
 
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.cluster import Cluster, consumer_goes_on
 from ottla.spark_interop.errors import DataLost, PipelineError
 from ottla.spark_interop.in_place import segments, wire
 from ottla.spark_interop.in_place.columns import Columns
@@ -436,8 +436,10 @@ class InPlaceReader(DataSourceReader):
                     elif error.code() == KafkaError._PARTITION_EOF:
                         # A new leader may at first report an earlier end of the partition.
                         at = max(at, message.offset())
-                    else:
+                    elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                         raise DataLost(f"{self.topic}-{partition}: {error.str()}")
+                    elif not consumer_goes_on(error):
+                        raise PipelineError(f"{self.topic}-{partition}: {error.str()}")
                 if at > before:
                     deadline = time.monotonic() + WIRE_SECONDS
                 elif time.monotonic() > deadline:

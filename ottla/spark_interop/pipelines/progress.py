@@ -19,9 +19,8 @@ import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.cluster import Cluster, consumer_goes_on
 from ottla.spark_interop.errors import PipelineError
 from ottla.wire.wording import counted
 
@@ -32,8 +31,6 @@ PATIENCE_SECONDS = 240  # longer than a transaction may be open
 RECORDS_MAX = 1000  # of one call of `consume`
 POLL_SECONDS = 0.05
 FETCH_WAIT_MS_MAX = 10  # so that the end of the partition is noticed soon
-# Temporary errors, and a coordinator error that does not affect consumers without group management.
-PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "GROUP_AUTHORIZATION_FAILED"}
 _fit: set[str] = set()  # ids of progress topics that `prepare` has checked
 
 
@@ -121,11 +118,7 @@ def _records(
                     yield message.key().decode(), message.value()
                 elif error.code() == KafkaError._PARTITION_EOF:
                     at = max(at, message.offset())
-                elif not _passes(error):
+                elif not consumer_goes_on(error):
                     raise PipelineError(f"{TOPIC} cannot be read: {error.str()}")
     finally:
         consumer.close()
-
-
-def _passes(error: Any) -> bool:
-    return bool(error.retriable()) or error.name() in PASSING

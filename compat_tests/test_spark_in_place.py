@@ -19,7 +19,7 @@ from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker
 from compat_tests.flights import CODECS, read_flights
 from ottla.spark_interop import read_topic
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import DataLost, PipelineError
 from ottla.spark_interop.in_place import source
 from ottla.spark_interop.in_place.segments import Segment
 from ottla.spark_interop.in_place.source import (
@@ -323,6 +323,28 @@ def test_an_error_after_which_the_consumer_goes_on_ends_no_query(
     schema = type("Schema", (), {"names": ["offset"]})()
     reader = InPlaceReader({"bootstrap": "nowhere:9092", "topic": TOPIC}, schema)
     assert [n for b in reader._consume(0, 0, 2) for n in b.column(0).to_pylist()] == [0, 1]
+
+
+@pytest.mark.parametrize("security", ["{}", '{"security.protocol": "plaintext"}'])
+def test_records_that_are_deleted_while_the_query_runs_end_it_unless_it_allows_gaps(
+    broker: Broker, new_topic: Callable[..., str], security: str
+) -> None:
+    topic = new_topic("deleted-meanwhile", 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for n in range(10):
+        producer.produce(topic, b"%d" % n)
+    assert producer.flush(60) == 0
+    schema = type("Schema", (), {"names": ["offset"]})()
+    given = {"bootstrap": broker.bootstrap, "topic": topic, "security": security}
+    strict, lax = (InPlaceReader({**given, "failOnDataLoss": each}, schema)
+                   for each in ("true", "false"))  # fmt: skip
+    [part], [same] = strict.partitions(), lax.partitions()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    [done] = admin.delete_records([TopicPartition(topic, 0, 7)]).values()
+    done.result(60)
+    with pytest.raises(DataLost):
+        list(strict.read(part))
+    assert [n for b in lax.read(same) for n in b.column(0).to_pylist()] == [7, 8, 9]
 
 
 def test_the_helpers_for_users_tests_find_what_differs(

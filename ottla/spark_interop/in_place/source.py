@@ -326,7 +326,20 @@ class InPlaceReader(DataSourceReader):
         if not isinstance(partition, Pieces):
             return  # Spark's placeholder when there is nothing to read
         for piece in partition.pieces:
-            yield from self._read_piece(partition.partition, piece)
+            yield from self._read_remaining(partition.partition, piece)
+
+    def _read_remaining(self, partition: int, piece: Piece) -> Iterator[Any]:
+        """Reads a piece. If records are deleted meanwhile, raises DataLost, or with
+        failOnDataLoss=false continues with the first remaining record."""
+        while piece.start < piece.end:
+            try:
+                yield from self._read_piece(partition, piece)
+                return
+            except DataLost:
+                first = 0 if self.fail_on_loss else self.cluster.starts(self.topic)[partition]
+                if first <= piece.start:
+                    raise
+                piece = Piece(first, piece.end, None, [])
 
     def _read_piece(self, partition: int, piece: Piece) -> Iterator[Any]:
         """Tries the ways to read a piece in turn. If one raises SegmentGone, the next way continues

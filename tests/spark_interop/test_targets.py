@@ -86,6 +86,15 @@ def test_a_copy_takes_records_that_have_grown_old(broker: Broker, cluster: Clust
     assert not limit.keys() & like.keys()
 
 
+def test_a_topic_with_the_highest_limit_of_a_record_can_be_copied(
+    broker: Broker, cluster: Cluster
+) -> None:
+    source = new_topic(broker, configs={"max.message.bytes": "2147483647"})
+    like = targets.settings_like(cluster, source)
+    targets.prepare(cluster, f"{source}-copy", 1, like, None)
+    assert made(cluster, f"{source}-copy")["max.message.bytes"] == "2147483647"
+
+
 def test_a_compacted_topic_takes_no_records_of_one_that_is_not(
     broker: Broker, cluster: Cluster
 ) -> None:

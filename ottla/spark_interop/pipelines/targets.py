@@ -26,6 +26,7 @@ NOT_COPIED = (
     "min.insync.replicas", "unclean.leader.election.enable",  # for the source's cluster only
     "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
 )  # fmt: skip
+RECORD_BYTES_MAX = 2**31 - 1  # the highest max.message.bytes that a broker accepts
 HEADER_BYTES = 64 * 1024  # a pipeline may add this much to a record of the maximum size
 FOR_EVER = -1
 RetentionCheck = Callable[[int], bool]
@@ -40,7 +41,8 @@ def settings_like(cluster: Cluster, topic: str) -> dict[str, str]:
         for name, setting in settings.items()
         if (setting.own or name in ALWAYS_COPIED) and name not in NOT_COPIED
     }
-    copied["max.message.bytes"] = str(int(copied["max.message.bytes"]) + HEADER_BYTES)
+    limit = int(copied["max.message.bytes"]) + HEADER_BYTES
+    copied["max.message.bytes"] = str(min(limit, RECORD_BYTES_MAX))
     return {name: copied[name] for name in sorted(copied)}
 
 

@@ -112,6 +112,8 @@ class Cluster:
             lines = [line.strip() for line in Path(path).read_text().splitlines()]
         except OSError as error:
             raise PipelineError(f"{path} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise PipelineError(f"{path} cannot be read: it is not UTF-8") from error
         pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
         return cls(bootstrap, {key.strip(): value.strip() for key, _, value in pairs})
 

@@ -64,7 +64,10 @@ def _from_directory(directory: Path, subject: str, kind: str) -> Schemas:
                 f"the file name {file} does not begin with a schema id: expected a name such as"
                 f" {file.parent}/1{ENDINGS[kind]}"
             )
-        texts[int(number[0])] = file.read_text()
+        try:
+            texts[int(number[0])] = file.read_text()
+        except UnicodeDecodeError as error:
+            raise PipelineError(f"the schema {file} cannot be read: it is not UTF-8") from error
     if not texts:
         raise PipelineError(f"{place} has no schema: expected files like 1{ENDINGS[kind]}")
     return Schemas(texts, max(texts), str(place))

@@ -74,6 +74,7 @@ class Format:
         ):
             try:
                 return Path(given).read_text()
-            except OSError as error:
-                raise PipelineError(f"the schema {given} cannot be read: {error}") from error
+            except (OSError, UnicodeDecodeError) as error:
+                why = error if isinstance(error, OSError) else "it is not UTF-8"
+                raise PipelineError(f"the schema {given} cannot be read: {why}") from error
         return str(given)

@@ -535,6 +535,27 @@ def test_security_properties_that_cannot_be_are_one_sentence(
     assert "security.protocol" in refusal(capfd, *words, config)
 
 
+def test_a_file_that_is_not_utf_8_is_refused_in_one_sentence(
+    broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """PowerShell writes UTF-16 to files."""
+    (tmp_path / "schemas").mkdir()
+    names = ("steps.toml", "security", "value.avsc", "schemas/1.avsc")
+    steps_file, security, schema, by_id = (tmp_path / name for name in names)
+    for file in (steps_file, security, schema, by_id):
+        file.write_text('{"type": "string"}', "utf-16")
+    at = "--bootstrap", broker.bootstrap_servers, "--topic", "six"
+    windows = ("windows", *at, "--path", tmp_path / "w", "--window", "1 hour", "--aggregates",
+               "n=count(*)", "--format", "avro")  # fmt: skip
+    for words, file in (
+        (("run", steps_file), steps_file),
+        (("latest", *at, "--path", tmp_path / "l", "--command-config", security), security),
+        ((*windows, "--schema", schema), schema),
+        ((*windows, "--schemas", tmp_path / "schemas"), by_id),
+    ):
+        assert refusal(capfd, *words).endswith(f"{file} cannot be read: it is not UTF-8")
+
+
 def file_of(broker: Broker, tmp_path: Path, *rows: str) -> Path:
     file = tmp_path / "steps.toml"
     steps_text = "\n".join(f"[[step]]\n{row}" for row in rows)

@@ -239,6 +239,8 @@ def load_file(
             content = tomllib.load(file)
     except OSError as error:
         raise PipelineError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PipelineError(f"{path} cannot be read: it is not UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise PipelineError(f"{path} is not TOML: {error}") from error
     steps = content.pop("step", [])

@@ -170,6 +170,9 @@ def test_transactions_new_partitions_and_nulls_are_archived_and_replayed_as_they
         for name in (topic, copy)
     )
     assert was == now and len(was) == 60
+    shutil.rmtree(path / CHECKPOINT)    # as in a copy of the data and the commits
+    assert si.replay(spark, path, at, f"{copy}-2", create=True)["written"] == 60
+    assert len(admin.list_topics(f"{copy}-2").topics[f"{copy}-2"].partitions) == 3
 
 
 def test_a_key_whose_tombstone_compaction_removed_leaves_the_latest_table(

@@ -394,6 +394,13 @@ def _extent(target: Table) -> tuple[dict[str, int], dict[str, int]]:
     return first, last
 
 
+def partitions_read(target: Table) -> int:
+    """How many partitions the topic had when the newest batch read it, also those without records.
+    The commits record this: a copy of the archive needs no checkpoint."""
+    _, last = _extent(target)
+    return 1 + max(map(int, last), default=-1)
+
+
 def _gaps(target: Table) -> dict[str, list[list[int]]]:
     """The offsets that were deleted before batches could read them, by partition, with adjacent
     ranges merged."""

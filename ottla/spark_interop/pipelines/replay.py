@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError, WrongOption
 from ottla.spark_interop.pipelines import query_run, targets, transactional
-from ottla.spark_interop.pipelines.archive import read_archive, read_offsets
+from ottla.spark_interop.pipelines.archive import partitions_read, read_archive
 from ottla.spark_interop.pipelines.files import Files
-from ottla.spark_interop.pipelines.table import CHECKPOINT, SETTINGS, Table
+from ottla.spark_interop.pipelines.table import SETTINGS, Table
 from ottla.spark_interop.times import milliseconds
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def replay(
     begin = time.monotonic()
     with query_run.telling(f"replay {topic}", progress, bootstrap) as shown:
         cluster, files = Cluster.begun(bootstrap), Files(spark, path)
-        archived = Table.open(files, "archive").about
+        table = Table.open(files, "archive")
+        archived = table.about
         into = destination(
             cluster, topic, name, archived, _source(archived, since, until, time_zone))
         refuse_own_topic(cluster, topic, archived)
@@ -88,7 +89,7 @@ def replay(
         if not dry_run or cluster.exists(topic) or not create:
             needed = max(counts, default=0) + 1
             if not cluster.exists(topic):       # partitions without records are needed, too
-                needed = max(needed, *(int(p) + 1 for p in read_offsets(files, CHECKPOINT)))
+                needed = max(needed, partitions_read(table))
             prepare(cluster, topic, needed, archived,
                     oldest_ms if timestamps == "original" else None,
                     create and not dry_run)  # fmt: skip

@@ -318,6 +318,17 @@ def destination(
     )  # fmt: skip
 
 
+def lanes_of(target: Table, into: transactional.Destination) -> int:
+    """The number of lanes. The table keeps the number that was recorded before the first write: if
+    partitions are added, a key stays in its lane and partition."""
+    if not target.about.keys() >= {LANES, TARGETS}:
+        # TARGETS comes last: without it, no run has written yet. A former version wrote it first.
+        lanes = len(into.cluster.partitions(into.topic))
+        ids = target.about.get(TARGETS) or target_ids(into)
+        target.note({LANES: lanes, TARGETS: ids})
+    return int(target.about[LANES])
+
+
 def _to_topic(
     target: Table, to: str, name: str, by: Sequence[str], report: dict[str, Any]
 ) -> Any:
@@ -329,10 +340,7 @@ def _to_topic(
     into.cluster.create(into.topic, partitions, {"cleanup.policy": "compact"})
     _same_life(target, into)
     into = transactional.begun_with(into)
-    # The number of lanes is kept: if partitions are added, a key stays in its lane and partition.
-    lanes = target.about.get(LANES) or len(into.cluster.partitions(into.topic))
-    if TARGETS not in target.about:
-        target.note({TARGETS: target_ids(into), LANES: lanes})
+    lanes = lanes_of(target, into)
 
     def write(batch: DataFrame, number: int) -> None:
         from pyspark.sql import functions as f

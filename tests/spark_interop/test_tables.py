@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import archive, windows
 from ottla.spark_interop.pipelines.files import LocalFiles
 from ottla.spark_interop.pipelines.table import COMMITS, META, TARGETS, Table
@@ -31,6 +34,14 @@ class WritableFiles(LocalFiles):
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
 
+    def delete(self, name: str) -> None:
+        assert not self.exists(name)
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        self.write(name, "")
+        yield
+
 
 def open_table(files: Any, kind: str) -> Table:
     return Table.open(files, kind)
@@ -51,6 +62,20 @@ def test_an_archive_without_its_checkpoint_tells_the_number_of_partitions(tmp_pa
         commit = {"add": {}, "remove": [], "batches": {str(number): batch}}
         files.write(f"{COMMITS}/{number:08}.json", json.dumps(commit))
     assert archive.partitions_read(open_table(files, "archive")) == 11
+
+
+def test_a_missing_archive_is_not_created_by_compacting_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command refuses a missing path before a JVM starts, but only on a local disk."""
+    monkeypatch.setattr(archive, "Files", lambda _, path: WritableFiles(path))
+    spark: Any = None
+    with pytest.raises(PipelineError, match="missing is not a table of `archive`: it has no"):
+        archive.compact(spark, tmp_path / "missing")
+    assert list(tmp_path.iterdir()) == []
+    table_at(tmp_path / "w", "windows")
+    with pytest.raises(PipelineError, match="w was written by `windows`, not by `archive`"):
+        archive.compact(spark, tmp_path / "w")
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2])

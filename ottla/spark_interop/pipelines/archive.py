@@ -254,10 +254,10 @@ def compact(
 
     Files below `small_bytes` count as small. Larger files, and directories with fewer than
     `files_min` small files, stay as they are. Returns the numbers of merged directories, and of
-    removed and added files: {"directories", "removed", "added"}. Raises PipelineError if `archive`
-    is running on the same path.
+    removed and added files: {"directories", "removed", "added"}. Raises PipelineError if there is
+    no archive, or if `archive` is running on the same path.
     """
-    with Table.writing(Files(spark, path), "archive", {}) as target:
+    with Table.writing(Files(spark, path), "archive", {}, create=False) as target:
         return _compact(spark, target, small_bytes, files_min)
 
 

@@ -73,8 +73,7 @@ class Table:
     def open(cls, files: Files, kind: str) -> Table:
         """The table at a path, read-only. Raises PipelineError if there is none of that kind, or if
         a newer ottla wrote it."""
-        if not files.exists(META):
-            raise PipelineError(f"{files.root} is not a table of `{kind}`: it has no {META}")
+        check_there(files, kind)
         about = json.loads(files.read(META))
         if about["kind"] != kind:
             raise PipelineError(f"{files.root} was written by `{about['kind']}`, not by `{kind}`")
@@ -101,12 +100,17 @@ class Table:
         kind: str,
         about: dict[str, Any],
         origin: transactional.Origin | None = None,
+        *,
+        create: bool = True,
     ) -> Iterator[Table]:
-        """The table for its one writer, created if needed, without leftovers of a killed writer.
+        """The table for its one writer, without leftovers of a killed writer. With `create`, a
+        missing table is created.
 
-        Raises PipelineError if the table belongs to another topic or cluster, the directory has
-        other data, or another process writes to it.
+        Raises PipelineError if the table is missing and not created, if it belongs to another topic
+        or cluster, if the directory has other data, or if another process writes to it.
         """
+        if not create:
+            check_there(files, kind)
         if not files.exists(META) and has_other_files(files):
             raise PipelineError(
                 f"{files.root} has files, but is not a table of `{kind}`: name another path"
@@ -238,6 +242,12 @@ class Table:
             raise PipelineError(f"{self.files.root} holds no records yet")
         reader = spark.read.option("basePath", self.files.at("data"))
         return reader.parquet(*[self.files.at(name) for name in sorted(self.live)])
+
+
+def check_there(files: Readable, kind: str) -> None:
+    """Raises PipelineError if there is no table at a path."""
+    if not files.exists(META):
+        raise PipelineError(f"{files.root} is not a table of `{kind}`: it has no {META}")
 
 
 def has_other_files(files: Readable) -> bool:

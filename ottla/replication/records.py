@@ -190,6 +190,7 @@ def _from_json(name: str, value: Any) -> Any:
             token_id, owner, requester, renewers, *times = value
             _each(str, [token_id, owner, requester, *renewers])
             _each(int, times)
+            times = [min(ms, NUMBER_MAX) for ms in times]   # earlier versions stored later times
             return DelegationToken(token_id, owner, requester, tuple(renewers), *times)
         case "rule":
             rule = AccessRule(*value)

@@ -201,3 +201,10 @@ def test_numbers_and_names_of_any_size_are_read(text: str) -> None:
 def test_a_field_of_another_type_or_out_of_range_is_not_guessed(text: str) -> None:
     with pytest.raises(UnreadableMetadata):
         decode_record(text.encode())
+
+
+def test_the_times_of_a_token_fit_into_64_bits() -> None:
+    """An earlier version stored later times if the settings allowed any lifetime."""
+    text = f'["TokenSet",{{"token_id":"i","token":["i","a","b",[],1,2,{2**63}]}}]'
+    token = DelegationToken("i", "a", "b", (), 1, 2, 2**63 - 1)
+    assert decode_record(text.encode()) == TokenSet("i", token)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 NAME_SIZE_MAX = 250
 """How many characters of the user's name are logged at a failed login."""
+LIFETIME_MS_MAX = (1 << 63) - 1
+"""The longest lifetime of a session that an answer can have. connections.max.reauth.ms may be this
+long, and the float `ends_at` may be rounded up."""
 HANDSHAKE_INTERVAL_SECONDS = 1.0
 """A connection may start to re-authenticate at most once in this time, as in Kafka."""
 
@@ -194,7 +197,10 @@ class Session:
         )
 
     def _lifetime_ms(self) -> int:
-        return 0 if self.ends_at is None else max(0, round((self.ends_at - self._now()) * 1000))
+        if self.ends_at is None:
+            return 0
+        left_ms = round((self.ends_at - self._now()) * 1000)
+        return min(max(0, left_ms), LIFETIME_MS_MAX)
 
     def _told(self, error: AuthenticationFailed) -> str:
         if not isinstance(error, InvalidExchange):

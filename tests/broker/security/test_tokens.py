@@ -89,6 +89,23 @@ def test_a_token_lasts_as_long_as_the_settings_say(broker: SaslBroker) -> None:
         assert sorted(describe(alice)) == sorted([token.token_id, short.token_id])
 
 
+def test_tokens_and_sessions_may_last_for_ever(data: Path) -> None:
+    """The sum of the time and the lifetime has more than 64 bits."""
+    longest = 2**63 - 1
+    names = ("delegation.token.max.lifetime.ms", "delegation.token.expiry.time.ms",
+             "connections.max.reauth.ms")  # fmt: skip
+    settings = dict.fromkeys(names, longest)
+    with SaslBroker(data, KEY | settings) as broker, WireClient(broker.inside) as alice:
+        answer = log_in(alice, "PLAIN", "alice", "alice-secret")
+        assert (answer.error_code, answer.session_lifetime_ms) == (0, longest)
+        token = make_token(alice)
+        assert token.expiry_timestamp_ms == token.max_timestamp_ms == longest
+        assert describe(alice) == [token.token_id]
+        assert renew(alice, token).expiry_timestamp_ms == longest
+        with WireClient(broker.inside) as worker:
+            assert log_in_with(worker, token).session_lifetime_ms > longest // 2
+
+
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_who_has_a_token_logs_in_as_its_owner_and_gets_no_other(
     broker: SaslBroker, mechanism: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.replication.controller.tokens import (
+    TIME_MS_MAX,
     ExpiredToken,
     ForeignToken,
     TokenTimes,
@@ -16,6 +17,7 @@ from ottla.replication.controller.tokens import (
     renew_token,
 )
 from ottla.replication.metadata import MetadataImage
+from ottla.replication.principals import TokenSet
 
 TIMES = TokenTimes(lifetime_ms_max=1000, renewal_ms=100)
 OWNER, REQUESTER, RENEWER = "User:owner", "User:requester", "User:renewer"
@@ -44,6 +46,20 @@ def test_a_token_lives_as_long_as_it_was_asked_for_and_is_allowed(
     token = created(MetadataImage.empty(), "t", lifetime_ms).tokens["t"]
     assert (token.owner, token.requester, token.renewers) == (OWNER, REQUESTER, (RENEWER,))
     assert (token.issued_ms, token.max_ms, token.expires_ms) == (BORN_MS, max_ms, expires_ms)
+
+
+def test_a_token_for_ever_has_times_that_fit_into_64_bits(image: MetadataImage) -> None:
+    """delegation.token.max.lifetime.ms and delegation.token.expiry.time.ms may be 2^63-1."""
+    latest = TokenTimes(TIME_MS_MAX, TIME_MS_MAX)
+    for lifetime_ms in (-1, TIME_MS_MAX, TIME_MS_MAX - 1):
+        token = create_token(image, "t", OWNER, OWNER, [], lifetime_ms, latest, BORN_MS).result
+        assert (token.issued_ms, token.expires_ms, token.max_ms) == (
+            BORN_MS, TIME_MS_MAX, TIME_MS_MAX)
+    for_ever = image.apply([TokenSet("t", token)])
+    for period_ms in (-1, TIME_MS_MAX):
+        decision = renew_token(for_ever, "t", OWNER, period_ms, latest, BORN_MS + 1)
+        assert decision.result == TIME_MS_MAX
+    assert expire_token(for_ever, "t", OWNER, TIME_MS_MAX, BORN_MS).result == TIME_MS_MAX
 
 
 @pytest.mark.parametrize("who", [OWNER, REQUESTER, RENEWER])

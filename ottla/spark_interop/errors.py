@@ -31,6 +31,10 @@ class NoBroker(PipelineError):
     """No broker of the cluster answers; a later attempt may succeed."""
 
 
+class OutputClosed(BrokenPipeError):
+    """The reader of standard output has exited, as `head` does after its last line."""
+
+
 class DataLost(PipelineError):
     """Records that a pipeline should have read are gone, or files have changed."""
 

@@ -16,7 +16,12 @@ from typing import Any
 from ottla.client.command_line import Parser, count, decimal
 from ottla.client.interrupts import Interrupts, handled, status_of
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError, SparkUnavailable, WrongOption
+from ottla.spark_interop.errors import (
+    OutputClosed,
+    PipelineError,
+    SparkUnavailable,
+    WrongOption,
+)
 from ottla.spark_interop.pipelines import preflight, query_run, steps
 from ottla.spark_interop.pipelines.steps import BY_NAME, STEPS, Option, Step
 from ottla.spark_interop.spark_session import (
@@ -243,6 +248,8 @@ def _run(
             if not where:
                 raise
             raise PipelineError(f"{where}{error}") from error
+        except OutputClosed:
+            raise
         except Exception as error:  # unexpected errors of Spark and the JVM
             raise PipelineError(f"{where}{query_run.explained(error)}") from error
         yield {"step": step.name, **report} if len(todo) > 1 else report

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import OutputClosed, PipelineError
 from ottla.spark_interop.pipelines import query_run
 from ottla.spark_interop.topics import read_topic
 
@@ -38,10 +42,11 @@ def slice_topic(
 
     If `output` is `-`, JSON lines go to standard output. Otherwise `output` is a path that does not
     exist yet. If that path ends in `.parquet`, the records are written as Parquet, otherwise as
-    JSON lines. Times and `lateness` are as in `read_topic`. A JSON line has the format's columns,
-    `_key`, `_partition`, `_offset`, `_timestamp`, `_headers`, and `_error`. In it, bytes are text
-    if they are UTF-8, otherwise they are {"base64": …}; timestamps are in UTC. Lines are ordered
-    by partition and offset. `limit` is the maximum number of records.
+    JSON lines. The path exists only when all records are written. Times and `lateness` are as in
+    `read_topic`. A JSON line has the format's columns, `_key`, `_partition`, `_offset`,
+    `_timestamp`, `_headers`, and `_error`. In it, bytes are text if they are UTF-8, otherwise they
+    are {"base64": …}; timestamps are in UTC. Lines are ordered by partition and offset. `limit` is
+    the maximum number of records.
 
     Returns {"records", "bad"}. Raises PipelineError for a missing topic, a bad time or format, an
     output that already exists, or a full disk.
@@ -58,23 +63,65 @@ def slice_topic(
 
 def _written(spark: SparkSession, frame: DataFrame, output: str | Path) -> dict[str, int]:
     try:
-        if str(output).endswith(".parquet"):
-            frame.write.mode("errorifexists").parquet(str(Path(output).absolute()))
-            written = spark.read.parquet(str(Path(output).absolute()))
-            return {"records": written.count(), "bad": written.where("_error IS NOT NULL").count()}
-        rows = (
-            in_utc(row.asDict(recursive=True), frame.schema)
-            for row in frame.orderBy("_partition", "_offset").toLocalIterator()
-        )
         if str(output) == "-":
-            return _lines(rows, sys.stdout)
-        try:
-            with Path(output).open("x") as file:
-                return _lines(rows, file)
-        except FileExistsError:
-            raise PipelineError(f"{output} already exists: name another output file") from None
+            return _lines(_rows(frame), _StandardOutput())
+        with _whole(output) as draft:
+            if str(output).endswith(".parquet"):
+                frame.write.mode("overwrite").parquet(str(draft))
+                written = spark.read.parquet(str(draft))
+                bad = written.where("_error IS NOT NULL")
+                return {"records": written.count(), "bad": bad.count()}
+            with draft.open("w") as file:
+                return _lines(_rows(frame), file)
+    except OutputClosed:
+        raise
     except Exception as error:
         raise query_run.explained(error) from error
+
+
+def _rows(frame: DataFrame) -> Iterator[Any]:
+    for row in frame.orderBy("_partition", "_offset").toLocalIterator():
+        yield in_utc(row.asDict(recursive=True), frame.schema)
+
+
+@contextmanager
+def _whole(output: str | Path) -> Iterator[Path]:
+    """Yields a draft's path. If the block succeeds, the draft gets the name `output`; otherwise it
+    is deleted. So the same command can run again after an interrupt, a full disk or a kill."""
+
+    def refuse_existing() -> None:
+        if place.exists():
+            raise PipelineError(f"{output} already exists: name another output file")
+
+    place = Path(output).absolute()
+    draft = place.with_name(f"{place.name}.{os.getpid()}.part")
+    refuse_existing()
+    try:
+        yield draft
+        refuse_existing()       # another program may have created it meanwhile
+        draft.rename(place)
+    finally:
+        if draft.is_dir():
+            shutil.rmtree(draft, ignore_errors=True)    # the JVM may still be writing to it
+        else:
+            draft.unlink(missing_ok=True)
+
+
+class _StandardOutput:
+    """Standard output. If its reader has exited, raises OutputClosed: a plain BrokenPipeError may
+    also come from a connection to Spark."""
+
+    def write(self, text: str) -> None:
+        try:
+            sys.stdout.write(text)
+        except BrokenPipeError as error:
+            raise OutputClosed from error
+
+    def flush(self) -> None:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise OutputClosed from error
 
 
 def in_utc(value: Any, kind: Any) -> Any:

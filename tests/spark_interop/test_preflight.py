@@ -23,7 +23,7 @@ from tests.broker.security.authority import Authority
 from tests.broker.security.logging_in import SaslBroker
 from tests.foreign_server import HTTP, foreign_server
 
-TOPIC, LITERAL, ALLOW, DESCRIBE = 2, 3, 3, 8  # in Kafka's requests about ACLs
+TOPIC, LITERAL, ALLOW, READ, WRITE, DESCRIBE = 2, 3, 3, 3, 4, 8  # in Kafka's requests about ACLs
 ACLS = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true"}  # fmt: skip
 
@@ -487,6 +487,57 @@ def test_each_step_is_checked_before_a_jvm_starts(
     assert refusal(capfd, *given).startswith(said.format(at=at, **places))
 
 
+def allow(broker: Broker, topic: str, operation: int, user: str = "ANONYMOUS") -> None:
+    allowed = CreateAclsRequest.Creation(
+        resource_type=TOPIC, resource_name=topic, resource_pattern_type=LITERAL,
+        principal=f"User:{user}", host="*", operation=operation, permission_type=ALLOW,
+    )  # fmt: skip
+    made = broker.request(CreateAclsRequest(creations=[allowed]))
+    assert made.results[0].error_code == 0
+
+
+def test_the_right_to_read_settings_is_asked_for_before_a_jvm_starts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Broker(ACLS) as broker:
+        at, checkpoint = broker.bootstrap_servers, ("--checkpoint", tmp_path / "c")
+        for name in ("t", "free"):
+            broker.create_topic(name)
+        for operation in (READ, WRITE):
+            allow(broker, "t", operation)
+        read, free = (("--bootstrap", at, "--topic", name) for name in ("t", "free"))
+        path = ("--path", tmp_path / "new")
+        windows = ("--window", "1 hour", "--aggregates", "n=count(*)", "--format", "raw")
+        mirror = ("mirror", "--source", at, "--destination", at, *checkpoint)
+        refused: list[tuple[object, ...]] = [
+            ("archive", *read, *path),
+            ("latest", *read, *path),
+            ("dead-letter", *read, *checkpoint, "--to", "a", "--dead-letters", "b"),
+            (*mirror, "--topic", "t", "--to", "a"),
+            # topics that are written
+            ("dead-letter", *free, *checkpoint, "--to", "free-good", "--dead-letters", "t"),
+            (*mirror, "--topic", "free", "--to", "t"),
+            ("windows", *free, *path, *windows, "--to", "t"),
+            ("replay", *read, "--path", archive_at(tmp_path / "archive", 1)),
+        ]
+        for words in refused:
+            assert refusal(capfd, *words) == (
+                f"not authorized to read the settings of topic t at {at}: allow the operation"
+                " DescribeConfigs on it")
+        # Others do not need the right, nor does an archive that has recorded the settings.
+        notes = tmp_path / "begun" / "_ottla" / "notes"
+        notes.mkdir(parents=True)
+        (notes.parent / "table.json").write_text('{"kind": "archive", "layout": 1, "topic": "t"}')
+        (notes / "settings.json").write_text("{}")
+        runs: list[tuple[object, ...]] = [
+            ("slice", *read), ("windows", *read, *path, *windows),
+            ("archive", *read, "--path", tmp_path / "begun"),
+        ]  # fmt: skip
+        for words in runs:
+            with pytest.raises(AssertionError, match="a JVM would have started"):
+                command.main(["pipeline", *map(str, words)])
+
+
 def test_rights_are_asked_for_before_a_jvm_starts(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -497,13 +548,7 @@ def test_rights_are_asked_for_before_a_jvm_starts(
         for name, user in users.items():
             broker.create_topic(name)
             if user is not None:
-                allowed = CreateAclsRequest.Creation(
-                    resource_type=TOPIC, resource_name=name, resource_pattern_type=LITERAL,
-                    principal=f"User:{user}", host="*", operation=DESCRIBE,
-                    permission_type=ALLOW,
-                )  # fmt: skip
-                made = broker.request(CreateAclsRequest(creations=[allowed]))
-                assert made.results[0].error_code == 0
+                allow(broker, name, DESCRIBE, user)
         words = ("--bootstrap", at, "--topic")
         said = refusal(capfd, "latest", *words, "seen-only", "--path", tmp_path / "a")
         assert said.startswith("not authorized to read topic seen-only at"), said

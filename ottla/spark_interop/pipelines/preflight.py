@@ -34,12 +34,15 @@ from ottla.spark_interop.pipelines import (
 )
 from ottla.spark_interop.pipelines.files import LocalFiles
 from ottla.spark_interop.pipelines.steps import Step
-from ottla.spark_interop.pipelines.table import META, has_other_files
+from ottla.spark_interop.pipelines.table import META, SETTINGS, has_other_files
 from ottla.spark_interop.times import WORDS, duration_ms, interval, milliseconds
 from ottla.spark_interop.value_format import Format
 
 TABLES = {"archive", "latest", "windows"}  # steps that create a table at their path
 READERS = {"compact", "verify", "replay"}  # steps that need an archive at their path
+READ_SETTINGS = {"latest", "mirror", "dead-letter"}
+"""Steps that need the settings of the topic that they read. `latest` needs them only if offsets
+have no records, such as those of transaction markers; `archive` needs them in its first run."""
 ADDRESSES = ("bootstrap", "source", "destination")
 INTERVALS = ("window", "slide", "watermark", "every")
 UNITS = {
@@ -52,6 +55,11 @@ CHECKS: dict[str, Callable[..., None]] = {
     "replay": replay.check_options, "quality-report": quality.check_options,
 }  # fmt: skip
 """A pipeline's own check of its options. The check's parameters have the names of the options."""
+OPERATIONS = {
+    "READ": ("read", "Read"), "WRITE": ("write", "Write"),
+    "DESCRIBE_CONFIGS": ("read the settings of", "DescribeConfigs"),
+}  # fmt: skip
+"""By librdkafka's name of an operation: what it does to a topic, and its name in ACLs."""
 SCHEMA_FILES = (".avsc", ".proto", ".ddl", ".json")
 
 
@@ -108,6 +116,8 @@ def _check_step(step: Step, given: Mapping[str, Any], made: Made) -> None:
     partitions = None
     if address and given.get("topic") and step.name != "replay":
         partitions = _check_read(Cluster.of(address), given["topic"], made)
+        if (Cluster.of(address).bootstrap, given["topic"]) not in made.topics:
+            _check_settings_read(step, given, Cluster.of(address))
     _check_paths(step, given, made)
     if step.name == "mirror":
         there = Cluster.of(given["destination"])
@@ -215,13 +225,25 @@ def _check_read(cluster: Cluster, topic: str, made: Made) -> int:
     return count
 
 
-def _check_right(cluster: Cluster, topic: str, wanted: str) -> None:
+def _check_settings_read(step: Step, given: Mapping[str, Any], cluster: Cluster) -> None:
+    """Checks that the settings of the topic may be read, if the step needs them."""
+    needed = step.name in READ_SETTINGS
+    if step.name == "archive" and (place := _local(given["path"])) is not None:
+        needed = SETTINGS not in (recorded.about(place) or {})
+    if needed:
+        _check_right(cluster, given["topic"], "DESCRIBE_CONFIGS")
+
+
+def _check_right(cluster: Cluster, topic: str, *needed: str) -> None:
+    """Raises PipelineError for the first of these operations that is not allowed on a topic."""
     rights = cluster.rights(topic)
-    if rights and wanted not in rights:
-        raise PipelineError(
-            f"not authorized to {wanted.lower()} topic {topic} at {cluster.bootstrap}: allow the "
-            f"operation {wanted.capitalize()} on it"
-        )
+    for wanted in needed:
+        if rights and wanted not in rights:
+            does, operation = OPERATIONS[wanted]
+            raise PipelineError(
+                f"not authorized to {does} topic {topic} at {cluster.bootstrap}: allow the "
+                f"operation {operation} on it"
+            )
 
 
 def _check_written(
@@ -242,16 +264,17 @@ def _check_written(
             if (place := _local(given["path"])) is not None:
                 replay.refuse_own_topic(cluster, name, recorded.about(place) or {})
         if cluster.exists(name):
-            _check_right(cluster, name, "WRITE")
+            _check_right(cluster, name, "WRITE", "DESCRIBE_CONFIGS")
             targets.check_partitions(cluster, name, wanted)
         elif step.name == "replay" and not given.get("create"):
             targets.raise_missing(cluster, name)
         elif not given.get("dry_run") and not cluster.create(name, wanted, check_only=True):
             # The topic exists, but this user may not describe it.
-            _check_right(cluster, name, "WRITE")
+            _check_right(cluster, name, "WRITE", "DESCRIBE_CONFIGS")
         made.topics[cluster.bootstrap, name] = wanted
     if names and not given.get("dry_run"):
-        _check_own_topic(cluster, progress.TOPIC, progress.PARTITIONS, ("READ", "WRITE"))
+        _check_own_topic(cluster, progress.TOPIC, progress.PARTITIONS,
+                         ("READ", "WRITE", "DESCRIBE_CONFIGS"))  # fmt: skip
         if step.name == "mirror":
             _check_own_topic(cluster, f"{names[0]}.offsets", 1, ("WRITE",))
     place = _local(given["path"]) if step.name == "replay" else None
@@ -265,8 +288,7 @@ def _check_own_topic(
     """Checks a topic that pipelines need for themselves, such as the progress topic: it may be
     created, or it exists and these operations on it are allowed."""
     if cluster.exists(topic) or not cluster.create(topic, partitions, check_only=True):
-        for operation in operations:
-            _check_right(cluster, topic, operation)
+        _check_right(cluster, topic, *operations)
 
 
 def _check_paths(step: Step, given: Mapping[str, Any], made: Made) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, Refused
+from ottla.client.errors import ClientError
 from ottla.console.broker_reports import of_name, read_all
 from ottla.console.picture import Memory
 from ottla.console.sweeps import Sweep
@@ -104,18 +104,7 @@ def reported(cluster: ClusterClient, memory: Memory) -> dict[str, Row]:
 
 def ends_of(cluster: ClusterClient, places: Iterable[Place]) -> dict[Place, int]:
     """The end offsets of the partitions whose leaders answer."""
-    wanted = sorted(places)
-    if not wanted:
-        return {}
-    try:
-        ends = offsets.ends(cluster, wanted)
-    except Refused:                         # a topic was deleted: read one topic at a time
-        ends = {}
-        for topic in sorted({topic for topic, _ in wanted}):
-            try:
-                ends |= offsets.ends(cluster, [one for one in wanted if one[0] == topic])
-            except Refused:
-                continue
+    ends = offsets.ends(cluster, sorted(places))
     return {place: one.offset for place, one in ends.items() if not one.error}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client.cluster import EARLY, MOVED
 from ottla.client.errors import NotConnected, Refused, TimedOut, Unreachable, check
-from ottla.tools.admin.topics import TIMEOUT_MS, leaders
+from ottla.tools.admin.topics import TIMEOUT_MS, leaders, leaders_or_errors
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DeleteRecordsRequest, ListOffsetsRequest
 
@@ -45,14 +45,27 @@ class ListedOffset(NamedTuple):
 def at(
     cluster: ClusterClient, wanted: Mapping[Place, int], *, committed: bool = False
 ) -> dict[Place, ListedOffset]:
-    """The offset of each partition at its timestamp (ms, or one of the constants)."""
-    led = leaders(cluster, sorted({topic for topic, _ in wanted})) if wanted else {}
+    """The offset of each partition at its timestamp (ms, or one of the constants). The partitions
+    of a deleted topic have an `error`."""
+    led, errors = leaders_or_errors(cluster, _topics_of(wanted)) if wanted else ({}, {})
+    return _at(cluster, wanted, led, errors, committed)
+
+
+def _topics_of(wanted: Iterable[Place]) -> list[str]:
+    return sorted({topic for topic, _ in wanted})
+
+
+def _at(
+    cluster: ClusterClient, wanted: Mapping[Place, int], led: Mapping[Place, int],
+    errors: Mapping[str, int], committed: bool,
+) -> dict[Place, ListedOffset]:
     by_leader: dict[int, dict[Place, int]] = defaultdict(dict)
     found: dict[Place, ListedOffset] = {}
     for place, timestamp in wanted.items():
         leader = led.get(place)
         if leader is None:
-            found[place] = ListedOffset(-1, -1, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            code = errors.get(place[0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            found[place] = ListedOffset(-1, -1, -1, code)
         elif leader < 0:
             found[place] = ListedOffset(-1, -1, -1, ErrorCode.LEADER_NOT_AVAILABLE)
         else:
@@ -144,7 +157,8 @@ def required(
     """
 
     def ask() -> dict[Place, int]:
-        found = at(cluster, wanted, committed=committed)
+        led = leaders(cluster, _topics_of(wanted)) if wanted else {}
+        found = _at(cluster, wanted, led, {}, committed)
         for (topic, index), one in found.items():
             check(one.error, what=f"{topic}-{index}")
         return {place: one.offset for place, one in found.items()}
@@ -181,13 +195,13 @@ def _deletable(results: Mapping[Place, tuple[int, int]], place: Place) -> bool:
 
 
 def _delete(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
-    led = leaders(cluster, sorted({topic for topic, _ in below}))
+    led, errors = leaders_or_errors(cluster, _topics_of(below))
     by_leader: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     results: dict[Place, tuple[int, int]] = {}
     for (topic, index), offset in below.items():
         leader = led.get((topic, index))
         if leader is None:
-            results[topic, index] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+            results[topic, index] = (errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), -1)
         elif leader < 0:
             results[topic, index] = (ErrorCode.LEADER_NOT_AVAILABLE, -1)
         else:
@@ -231,7 +245,7 @@ def delete_or_raise(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[
     reasons = []
     for place, code in failed.items():
         text = str(Refused(code, what=f"{place[0]}-{place[1]}"))
-        if place in first:
+        if place in first and not first[place].error and not last[place].error:
             text += (f": {below[place]} is not one of the offsets {first[place].offset} to"
                      f" {last[place].offset}")
         reasons.append(text)

@@ -158,12 +158,26 @@ def topic_id(cluster: ClusterClient, name: str) -> bytes:
 
 def leaders(cluster: ClusterClient, wanted: Iterable[str]) -> dict[tuple[str, int], int]:
     """The leader of every partition of these topics; raises Refused for an unknown topic."""
-    found = {}
+    found, errors = leaders_or_errors(cluster, wanted)
+    for name, code in errors.items():
+        check(code, what=f"topic {name!r}")
+    return found
+
+
+def leaders_or_errors(
+    cluster: ClusterClient, wanted: Iterable[str]
+) -> tuple[dict[tuple[str, int], int], dict[str, int]]:
+    """The leader of every partition of these topics, and the error code of each topic that has one,
+    for example because it was deleted."""
+    found: dict[tuple[str, int], int] = {}
+    errors: dict[str, int] = {}
     for topic in cluster.metadata(wanted).topics:
-        check(topic.error_code, what=f"topic {topic.name!r}")
+        if topic.error_code:
+            errors[topic.name] = topic.error_code
+            continue
         for part in topic.partitions:
             found[topic.name, part.partition_index] = part.leader_id
-    return found
+    return found, errors
 
 
 def of_all_coordinators(cluster: ClusterClient, name: str, ask: Callable[[], Result]) -> Result:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from ottla.client.command_line import INT32_MOST, is_number
 from ottla.groups.transactions.records import decode_record
 from ottla.log.files.checkpoints import (
     CLEANED,
@@ -44,6 +45,9 @@ CACHES = (".index", ".timeindex", ".snapshot", ".txnindex", "leader-epoch-checkp
 """Files that can be rebuilt from the segments. If one of them is wrong in a partition's directory,
 the import adopts none of them from this directory."""
 
+SHOWN = 40
+"""How many characters of a wrong value a message shows."""
+
 
 @dataclass(slots=True)
 class Source:
@@ -53,12 +57,8 @@ class Source:
     check: LogDirectoryCheck
     clean: bool
     partitions: dict[Partition, str]
-
-    @property
-    def node_id(self) -> int:
-        """The id of the broker that wrote the directory, -1 if it is unknown."""
-        properties = self.check.properties
-        return int(properties.get("node.id") or properties.get("broker.id") or -1)
+    node_id: int
+    """The id of the broker that wrote the directory, -1 if it is unknown."""
 
 
 @dataclass(slots=True)
@@ -100,7 +100,20 @@ def read_source(path: str, report: Report) -> Source:
             f"no cluster.id was found in {path}/meta.properties: is {path} in Kafka's log.dirs?"
         )
     clean = os.path.exists(f"{path}/{CLEAN_MARKER}")
-    return Source(path, check, clean, partitions_in(path))
+    return Source(path, check, clean, partitions_in(path), node_id_in(check))
+
+
+def node_id_in(check: LogDirectoryCheck) -> int:
+    """The node id in a directory's meta.properties, -1 if it has none. Raises ImportRefused."""
+    for name in ("node.id", "broker.id"):
+        if text := check.properties.get(name):
+            if not is_number(text, INT32_MOST):
+                raise ImportRefused(
+                    f"{check.path}/meta.properties is damaged: {name}={text[:SHOWN]} is not a whole"
+                    f" number from 0 to {INT32_MOST}. Restore the file from a backup, or write the"
+                    f" {name} of the broker that wrote {check.path}")
+            return int(text)
+    return -1
 
 
 def make_plan(sources: list[Source], report: Report) -> Plan:

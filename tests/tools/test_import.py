@@ -272,6 +272,11 @@ def old_format(source: Path) -> None:
     path.write_bytes(down_convert(path.read_bytes(), 1))
 
 
+def with_node_id(source: Path, text: str) -> None:
+    meta = source / "meta.properties"
+    meta.write_text(meta.read_text().replace(f"node.id={NODE}", f"node.id={text}"))
+
+
 REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
     "damage": (lambda source: flip(source / "t-1" / f"{FIRST}.log"), "t-1 is damaged, as the"),
     "an old format": (old_format, "t-1 is damaged, as the lines"),
@@ -284,6 +289,13 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no directory of Kafka's": (
         lambda source: (source / "meta.properties").unlink(), "no cluster.id was found in",
+    ),
+    "a node id that is no number": (
+        lambda source: with_node_id(source, "abc"),
+        "/meta.properties is damaged: node.id=abc is not a whole number from 0 to 2147483647. ",
+    ),
+    "a node id that is too large": (
+        lambda source: with_node_id(source, "9" * 5000), "/meta.properties is damaged: node.id=9",
     ),
     "a directory of data directories": (
         lambda source: [shutil.copytree(source, source / "broker-1"),

@@ -16,6 +16,7 @@ from pathlib import Path
 from ottla.broker.cluster.metadata_checkpoint import MARK, mark_in, remove_mark
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.declaration import SettingsError
+from ottla.client.command_line import INT32_MOST, is_number
 from ottla.client.errors import ClientError, reason_of
 from ottla.log.files.checkpoints import decode_properties
 from ottla.log.files.disk import Disk
@@ -106,7 +107,7 @@ def owner_of(path: Path) -> tuple[str, str]:
     except UnicodeDecodeError:
         known = {}
     node_id, cluster_id = known.get("node.id") or known.get("broker.id"), known.get("cluster.id")
-    if not cluster_id or not node_id or not node_id.isdecimal():
+    if not cluster_id or not node_id or not is_number(node_id, INT32_MOST):
         raise ClientError(
             f"{path / META} is damaged: it must contain version=1, node.id and cluster.id. Restore"
             " it from a backup. Or copy this file from another log directory of the broker, and"

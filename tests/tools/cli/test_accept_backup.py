@@ -91,6 +91,7 @@ def test_a_dry_run_and_a_question_without_an_answer_change_nothing(
     ({"ottla_metadata": "", "node_id": "", "broker_id": "3"}, "belongs to a standalone broker"),
     ({"cluster_id": ""}, "meta.properties is damaged"),
     ({"node_id": "x"}, "meta.properties is damaged"),
+    ({"node_id": "9" * 5000}, "meta.properties is damaged"),
     ({"cluster_id": "another"}, "belong to different clusters, a-cluster-of-one and another"),
 ])
 def test_one_strange_directory_has_all_refused(

@@ -77,7 +77,7 @@ def parsed(text: bytes, number: int) -> Line:
         if value is None:
             return None
         if isinstance(value, str):
-            return value.encode()
+            return utf8(value, what, 'as {"base64": "…"}, give the bytes to send')
         if isinstance(value, dict) and value.keys() == {"base64"} and (
             isinstance(value["base64"], str)
         ):
@@ -86,6 +86,14 @@ def parsed(text: bytes, number: int) -> Line:
             except binascii.Error as error:
                 raise wrong(f"{what} is not base64: {error}") from None
         raise wrong(f'{what} must be a string, null or {{"base64": "…"}}')
+
+    def utf8(text: str, what: str, instead: str) -> bytes:
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            half = f"\\u{ord(text[error.start]):04x}"
+            raise wrong(f"{what} has {half}, which is half of a surrogate pair and has no UTF-8:"
+                        f" {instead}") from None
 
     def number_of(name: str, most: int) -> int | None:
         value = found.get(name)
@@ -107,6 +115,8 @@ def parsed(text: bytes, number: int) -> Line:
         found = json.loads(text, object_pairs_hook=unique)
     except ValueError as error:
         raise wrong(f"not JSON: {error}") from None
+    except RecursionError:
+        raise wrong("its arrays or objects are nested too deeply") from None
     if not isinstance(found, dict):
         raise wrong("expected a JSON object with the fields key and value")
     if not found.keys() <= FIELDS:
@@ -117,12 +127,14 @@ def parsed(text: bytes, number: int) -> Line:
     topic = found.get("topic")
     if topic is not None and not isinstance(topic, str):
         raise wrong("the field 'topic' must be a string")
+    utf8(topic or "", "the field 'topic'", "give the topic's name")
     headers: list[tuple[str, bytes | None]] = []
     listed = found.get("headers") or []
     pairs = list(listed.items()) if isinstance(listed, dict) else listed
     for pair in pairs:
         if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)):
             raise wrong("the field 'headers' must be a list of [name, value] pairs")
+        utf8(pair[0], "a header's name", "give another name")
         headers.append((pair[0], data(pair[1], "a header")))
     return Line(
         topic,

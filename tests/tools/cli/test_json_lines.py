@@ -26,6 +26,12 @@ from tests.tools.cli.ottla_command import Done, Ottla
     ({"value": "v", "timestamp": -5}, "the field 'timestamp' must be a whole number from 0 to"),
     ({"value": "v", "timestamp": 1 << 63}, "the field 'timestamp' must be a whole number"),
     ({"value": "v", "headers": [["name"]]}, "the field 'headers' must be a list of [name, value]"),
+    ({"value": "v\ud800"}, "line 2: value has \\ud800, which is half of a surrogate pair and has no"
+                           ' UTF-8: as {"base64": "…"}, give the bytes to send'),
+    ({"value": "v", "key": "\udfff"}, "line 2: key has \\udfff, which is half of a surrogate pair"),
+    ({"value": "v", "headers": [["\ud800", "v"]]}, "line 2: a header's name has \\ud800, which is"),
+    ({"value": "v", "headers": [["name", "\ud800"]]}, "line 2: a header has \\ud800, which is"),
+    ({"value": "v", "topic": "\ud800"}, "line 2: the field 'topic' has \\ud800, which is half"),
 ])
 def test_a_wrong_line_is_named_and_what_was_sent_before_it_is_counted(
     ottla: Ottla, line: dict[str, object], said: str
@@ -35,6 +41,12 @@ def test_a_wrong_line_is_named_and_what_was_sent_before_it_is_counted(
     done = ottla("produce lines -i jsonl", b'{"value": "sent"}\n' + json.dumps(line).encode())
     assert done.status == 1 and said in done.err and "(1 record sent)" in done.err, done
     assert len(ottla.ok("consume lines -e").splitlines()) == before + 1
+
+
+def test_a_line_that_is_nested_too_deeply_is_named(ottla: Ottla) -> None:
+    ottla.ok("topic create nested --partitions 1")
+    done = ottla("produce nested -i jsonl", b'{"value": "v"}\n' + b"[" * 200_000)
+    assert done.status == 1 and "line 2: its arrays or objects are nested too deeply" in done.err
 
 
 @pytest.mark.parametrize(("partition", "said"), [

@@ -564,3 +564,25 @@ def test_a_reading_until_a_time_leaves_the_later_records_to_the_group(
     read.printer.end()
     read.consumer.close()
     assert read.library.commits[-1] == {PLACE: 2}
+
+
+def test_a_reading_until_a_time_goes_on_after_a_rebalance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the group rebalances, the member has no partitions, not even finished ones."""
+    read = member(monkeypatch, 9, "record", "record", "revoked", "", "joined", "record")
+    read.printer.wanted.until, read.printer.wanted.finished = 2, {("t", 1)}
+    monkeypatch.setattr(read.library, "pause", lambda _: None, raising=False)
+    assert read.read() == [b"0", b"1"]
+    assert read.library.left == [] and PLACE in read.printer.wanted.finished
+
+
+def test_a_reading_to_the_end_goes_on_after_a_long_rebalance(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    polls = ["joined", "record", "revoked", "", "", "", "joined", "record"]
+    wanted = Reading(topics=["t"], group="g", idle_ms=5000, group_ends=WHOLE)
+    read = Reader(monkeypatch, wanted, *polls)
+    read.group_is("PreparingRebalance")
+    assert read.read() == [b"0", b"1"]
+    assert "g: waiting until its members have joined again" in capsys.readouterr().err

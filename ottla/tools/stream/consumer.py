@@ -110,7 +110,8 @@ class Consumer:
         self.settled: dict[Place, int] = {}
         """The positions that may be committed."""
         self.joined = False
-        """Whether a member of a group has its assignment, which may be empty."""
+        """Whether a member of a group has its assignment, which may be empty. During a rebalance,
+        a member without an incremental assignor has none."""
         given = {"isolation.level": "read_uncommitted", **properties}   # as in Java's clients
         reset = given.get("auto.offset.reset", "earliest" if start == EARLIEST else "latest")
         self.commits = bool(group) and given.get("enable.auto.commit", "true").lower() != "false"
@@ -233,6 +234,7 @@ class Consumer:
                 client.incremental_unassign([self.library.TopicPartition(*one) for one in places])
             else:
                 client.unassign()
+                self.joined = False
         self.listener.revoked(places)
 
     def _on_error(self, error: Any) -> None:

@@ -252,7 +252,8 @@ class RecordPrinter:
             self.since = now        # so writing the output does not count as silence
         if wanted.group_ends and self.consumer.joined != self.joined:
             self.joined, self.since = self.consumer.joined, now
-        if wanted.finished and wanted.finished >= positions.keys():
+        # During a rebalance, a member has no partitions. Then it may get others.
+        if wanted.finished and positions and wanted.finished >= positions.keys():
             return True
         if wanted.ends is not None and not wanted.group:
             for place in list(self.ends):

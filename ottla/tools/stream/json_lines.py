@@ -67,6 +67,17 @@ def known(name: str) -> str:
     return f"did you mean {similar[0]}?" if similar else f"known are {', '.join(sorted(FIELDS))}"
 
 
+def utf8(text: str, number: int, what: str, instead: str) -> bytes:
+    """The text as UTF-8. Raises ClientError for half of a surrogate pair, which is valid JSON."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(text[error.start]):04x}"
+        raise ClientError(
+            f"line {number}: {what} has {half}, which is half of a surrogate pair and has no UTF-8:"
+            f" {instead}") from None
+
+
 def parsed(text: bytes, number: int) -> Line:
     """The record in a line. Raises ClientError with the line's number if the line is not valid."""
 
@@ -77,7 +88,7 @@ def parsed(text: bytes, number: int) -> Line:
         if value is None:
             return None
         if isinstance(value, str):
-            return utf8(value, what, 'as {"base64": "…"}, give the bytes to send')
+            return utf8(value, number, what, 'as {"base64": "…"}, give the bytes to send')
         if isinstance(value, dict) and value.keys() == {"base64"} and (
             isinstance(value["base64"], str)
         ):
@@ -86,14 +97,6 @@ def parsed(text: bytes, number: int) -> Line:
             except binascii.Error as error:
                 raise wrong(f"{what} is not base64: {error}") from None
         raise wrong(f'{what} must be a string, null or {{"base64": "…"}}')
-
-    def utf8(text: str, what: str, instead: str) -> bytes:
-        try:
-            return text.encode()
-        except UnicodeEncodeError as error:
-            half = f"\\u{ord(text[error.start]):04x}"
-            raise wrong(f"{what} has {half}, which is half of a surrogate pair and has no UTF-8:"
-                        f" {instead}") from None
 
     def number_of(name: str, most: int) -> int | None:
         value = found.get(name)
@@ -127,14 +130,14 @@ def parsed(text: bytes, number: int) -> Line:
     topic = found.get("topic")
     if topic is not None and not isinstance(topic, str):
         raise wrong("the field 'topic' must be a string")
-    utf8(topic or "", "the field 'topic'", "give the topic's name")
+    utf8(topic or "", number, "the field 'topic'", "give the topic's name")
     headers: list[tuple[str, bytes | None]] = []
     listed = found.get("headers") or []
     pairs = list(listed.items()) if isinstance(listed, dict) else listed
     for pair in pairs:
         if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)):
             raise wrong("the field 'headers' must be a list of [name, value] pairs")
-        utf8(pair[0], "a header's name", "give another name")
+        utf8(pair[0], number, "a header's name", "give another name")
         headers.append((pair[0], data(pair[1], "a header")))
     return Line(
         topic,

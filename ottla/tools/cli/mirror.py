@@ -24,8 +24,10 @@ from ottla.tools.stream.consumer import ConsumedRecord, Consumer, record_of
 from ottla.tools.stream.mirror_progress import Progress
 from ottla.tools.stream.writer import NotWritten, Writer
 from ottla.tools.usage import WrongUsage
+from ottla.wire.errors import ErrorCode
 from ottla.wire.wording import counted
 
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 POLL_SECONDS = 0.5
 REPORT_SECONDS = 10.0
 KEEP_SECONDS = 3600.0
@@ -290,9 +292,9 @@ class Mirror:
 
     def loop(self, consumer: Consumer) -> bool:
         """Copies records. With --once, returns True when everything is copied. Returns False when
-        there are new partitions, for which the caller opens new clients."""
+        partitions were added or dropped, for which the caller opens new clients."""
+        ends = self.ends()
         consumer.assign({place: found.source for place, found in self.progress.items()})
-        ends = offsets.required(self.source, dict.fromkeys(self.progress, LATEST), committed=True)
         reported = time.monotonic()
         begun = {place: found.source for place, found in self.progress.items()}
         due = sum(max(0, end - begun[place]) for place, end in ends.items())
@@ -305,8 +307,10 @@ class Mirror:
             line.reach(sum(found.source - begun[place] for place, found in self.progress.items()))
             if finished or time.monotonic() - reported >= self.every:
                 line.clear()
+                if self.drop_deleted():
+                    return False
                 self.carry_groups()
-                self.report()
+                report(self.source, self.names, self.progress)
                 reported = time.monotonic()
                 if not self.once:
                     self.keep(reported)
@@ -314,6 +318,28 @@ class Mirror:
                         return False
             if finished:
                 return True
+
+    def ends(self) -> dict[Place, int]:
+        """The end of each partition of the source, before open transactions."""
+        while True:
+            try:
+                return offsets.required(
+                    self.source, dict.fromkeys(self.progress, LATEST), committed=True)
+            except Refused as refused:
+                if refused.code != UNKNOWN or not self.drop_deleted():
+                    raise
+
+    def drop_deleted(self) -> bool:
+        """Drops topics that were deleted in the source; returns whether there are any."""
+        gone = deleted(self.source, self.names)
+        for name in sorted(gone):
+            print(f"ottla mirror: {name} is no longer copied: it was deleted in the source",
+                  file=sys.stderr)
+            del self.names[name]
+        for place in [place for place in self.progress if place[0] in gone]:
+            del self.progress[place]
+            self.remembered.pop(place, None)
+        return bool(gone)
 
     def renew(self) -> bool:
         """Add topics and partitions that are new in the source; returns whether there are any."""
@@ -341,8 +367,16 @@ class Mirror:
                     del self.names[name]
                 continue
             places += fresh
-        if places:
-            self.resume(places)
+        try:
+            if places:
+                self.resume(places)
+        except Refused as refused:
+            if refused.code != UNKNOWN:
+                raise
+            # A topic was deleted meanwhile. The next report adds the others.
+            copied = {topic for topic, _ in self.progress}
+            self.names = {name: copy for name, copy in self.names.items() if name in copied}
+            return False
         return bool(places)
 
     def keep(self, now: float) -> None:
@@ -470,27 +504,35 @@ class Mirror:
         self.not_carried.pop(group, None)
         self.carried |= {(group, copy): offset for copy, offset in changed.items()}
 
-    def report(self) -> None:
-        """Prints one line per topic: the copied records, and the target's lag."""
-        ends = self.source.with_retries(
-            lambda: offsets.ends(self.source, self.progress), again=True
-        )
-        for topic in sorted(self.names):
-            mine = [found for place, found in self.progress.items() if place[0] == topic]
-            copied = sum(found.copied for found in mine)
-            known = [(ends[found.place].known, found.source) for found in mine]
-            lag = sum(max(0, end - source) for end, source in known if end is not None)
-            if unknown := sum(end is None for end, _ in known):
-                left_out = counted(unknown, "partition")
-                print(f"ottla mirror: {topic}: the lag of {left_out} without a leader is unknown",
-                      file=sys.stderr)
-            shown = counted(copied, "record")
-            print(f"{topic}: {shown} copied, lag {lag}", file=sys.stderr, flush=True)
+
+def report(
+    source: ClusterClient, names: Iterable[str], progress: Mapping[Place, Progress]
+) -> None:
+    """Prints one line per topic: the copied records, and the target's lag."""
+    ends = source.with_retries(lambda: offsets.ends(source, progress), again=True)
+    for topic in sorted(names):
+        mine = [found for place, found in progress.items() if place[0] == topic]
+        copied = sum(found.copied for found in mine)
+        known = [(ends[found.place].known, found.source) for found in mine]
+        lag = sum(max(0, end - at) for end, at in known if end is not None)
+        if failed := [ends[found.place].error for found in mine if ends[found.place].error]:
+            print(f"ottla mirror: {topic}: the lag of {counted(len(failed), 'partition')} is"
+                  f" unknown: {Refused(failed[0])}", file=sys.stderr)
+        shown = counted(copied, "record")
+        print(f"{topic}: {shown} copied, lag {lag}", file=sys.stderr, flush=True)
 
 
 def offsets_of(cluster: ClusterClient, names: list[str]) -> list[Place]:
     """The partitions of topics."""
     return sorted(topics.leaders(cluster, names))
+
+
+def deleted(cluster: ClusterClient, names: Iterable[str]) -> set[str]:
+    """Those topics that the cluster no longer has."""
+    wanted = list(names)
+    _, errors = cluster.with_retries(
+        lambda: topics.leaders_or_errors(cluster, wanted), again=True)
+    return {name for name, code in errors.items() if code == UNKNOWN}
 
 
 def commits(cluster: ClusterClient, group: str) -> dict[Place, tuple[int, str]]:

@@ -144,11 +144,16 @@ class TargetTopic:
 
 def creates_topics(cluster: ClusterClient) -> bool:
     """Whether brokers create topics for producers; True if settings are hidden from the user."""
+    return auto_create(cluster) is not False
+
+
+def auto_create(cluster: ClusterClient) -> bool | None:
+    """Whether brokers create topics for producers; None if settings are hidden from the user."""
     try:
         broker = str(min(cluster.live()))
         settings = configs.describe(cluster, configs.BROKER, broker, synonyms=False)
     except Refused:
-        return True
+        return None
     return any(one.name == AUTO_CREATE and one.value == "true" for one in settings)
 
 
@@ -172,6 +177,17 @@ def missing_text(cluster: ClusterClient, name: str) -> str:
     near = similar(name, [one.name for one in cluster.metadata().topics])
     return (f"topic {name!r} does not exist{near}; the brokers create no topics ({AUTO_CREATE}):"
             f" create it first, as with ottla topic create {name}")
+
+
+def late_text(cluster: ClusterClient, name: str) -> str:
+    """The line about a topic that does not exist after TOPIC_SECONDS."""
+    creates = auto_create(cluster)
+    if creates is False:
+        return missing_text(cluster, name)
+    hidden = "" if creates else f", or the brokers create no topics ({AUTO_CREATE})"
+    return (f"topic {name!r} still does not exist after {TOPIC_SECONDS:g} s: a broker is slow to"
+            f" create it, or it was deleted in the meantime{hidden}. Run the command again, or"
+            f" create the topic first, as with ottla topic create {name}")
 
 
 def created_text(cluster: ClusterClient, name: str, partitions: int) -> str:
@@ -222,7 +238,7 @@ def existing(
             return count
         late = time.monotonic() > deadline
         if late and found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise ClientError(missing_text(cluster, name))
+            raise ClientError(late_text(cluster, name))
         if create and found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             raise _may_not_create(cluster, name)
         if late or found.error_code not in MAY_COME:

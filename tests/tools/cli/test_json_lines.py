@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from ottla.client.errors import ClientError, Refused
 from ottla.tools.cli import target_topic
 from ottla.tools.stream import served_input
+from ottla.wire.errors import ErrorCode
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Done, Ottla
 
@@ -295,3 +300,28 @@ def test_where_brokers_create_no_topics_a_copy_does_not_either(
         assert done.status == 1 and (
             "topic 'copy' does not exist; the brokers create no topics" in done.err), done
         assert ottla.ok("topic list -o name").split() == ["origin"]
+
+
+@pytest.mark.parametrize(("setting", "said"), [
+    ("true", "deleted in the meantime. Run the command again, or create the topic first, as with"),
+    ("hidden", "or the brokers create no topics (auto.create.topics.enable). Run the command"),
+    ("false", "topic 'slow' does not exist; the brokers create no topics"),
+])
+def test_a_topic_that_no_broker_has_created_in_time_is_not_said_to_be_unwanted(
+    monkeypatch: pytest.MonkeyPatch, setting: str, said: str
+) -> None:
+    def described(*_: object, **__: object) -> list[SimpleNamespace]:
+        if setting == "hidden":
+            raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return [SimpleNamespace(name="auto.create.topics.enable", value=setting)]
+
+    def metadata(names: object = None, **_: object) -> SimpleNamespace:
+        unknown = SimpleNamespace(
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name="slow", partitions=[])
+        return SimpleNamespace(topics=[unknown] if names else [])
+
+    monkeypatch.setattr(target_topic.configs, "describe", described)
+    monkeypatch.setattr(target_topic, "TOPIC_SECONDS", -1.0)
+    cluster: Any = SimpleNamespace(metadata=metadata, live=lambda: [1])
+    with pytest.raises(ClientError, match=re.escape(said)):
+        target_topic.existing(cluster, "slow")

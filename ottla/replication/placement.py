@@ -98,7 +98,7 @@ def _rotation(brokers: Mapping[int, BrokerImage]) -> Rotation:
 
 def registered(image: MetadataImage) -> dict[int, BrokerImage]:
     """The brokers that may get replicas: those that are live, and those that are away but were not
-    unregistered. The latter will return; Apache Kafka calls them fenced."""
+    unregistered. Apache Kafka calls the latter fenced."""
     away = {node: broker for node, broker in image.former.items() if broker.endpoints}
     return {**away, **image.brokers}
 

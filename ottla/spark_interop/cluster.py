@@ -55,10 +55,10 @@ JAVA_NAMES = {
 }
 
 
-PASSING_EVENTS = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "GROUP_AUTHORIZATION_FAILED"}
+UNREACHABLE = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"}
+PASSING_EVENTS = UNREACHABLE | {"GROUP_AUTHORIZATION_FAILED"}
 """Errors that a consumer reports, and that do not end its reading: connections that it will make
 again, and an error of the coordinator, which matters only to members of a group."""
-UNREACHABLE = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"}
 TOPIC_SOURCE = 1  # Kafka's ConfigSource DYNAMIC_TOPIC_CONFIG
 
 

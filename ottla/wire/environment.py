@@ -15,5 +15,5 @@ def in_environment(name: str) -> Path:
 
 def pip_install(*packages: str) -> str:
     """The command that installs packages into this environment, which need not be the one whose
-    `pip` is on the PATH."""
-    return join([str(in_environment("pip")), "install", *packages])
+    `pip` is on the PATH. It works in every directory, also if a service printed it."""
+    return join([sys.executable, "-m", "pip", "install", *packages])

@@ -511,7 +511,6 @@ def test_the_right_to_read_settings_is_asked_for_before_a_jvm_starts(
         mirror = ("mirror", "--source", at, "--destination", at, *checkpoint)
         refused: list[tuple[object, ...]] = [
             ("archive", *read, *path),
-            ("latest", *read, *path),
             ("dead-letter", *read, *checkpoint, "--to", "a", "--dead-letters", "b"),
             (*mirror, "--topic", "t", "--to", "a"),
             # topics that are written

@@ -16,7 +16,7 @@ from ottla.spark_interop.errors import SparkUnavailable
 
 @pytest.mark.parametrize("version", ["4.0.1", "4.1.4", "4.2.1", "4.3.0", "3.5.1"])
 def test_a_pyspark_without_a_connector_is_refused_with_a_pair_that_works(version: str) -> None:
-    with pytest.raises(SparkUnavailable, match=r"bin/pip install pyspark==4\.2\.0`") as error:
+    with pytest.raises(SparkUnavailable, match=r"-m pip install pyspark==4\.2\.0`") as error:
         spark_session.coordinates(version)
     assert version in str(error.value)
 

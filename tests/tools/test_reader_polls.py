@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from ottla.client.errors import ClientError
 from ottla.client.interrupts import Interrupts
+from ottla.tools.admin.offsets import ListedOffset
 from ottla.tools.commands import table
 from ottla.tools.kafka_names import verifiable_consumer
 from ottla.tools.kafka_names.grammar import parse
@@ -275,10 +276,12 @@ def test_a_reader_without_a_group_reads_partitions_that_are_created_later(
     monkeypatch: pytest.MonkeyPatch, wanted: Reading, more: list[tuple[str, int, int]]
 ) -> None:
     read = Reader(monkeypatch, wanted, *[""] * 4, "record")
-    parts = [SimpleNamespace(partition_index=index) for index in range(2)]
+    parts = [SimpleNamespace(partition_index=index) for index in range(3)]
     topic = SimpleNamespace(name="t", error_code=0, partitions=parts, is_internal=False)
     monkeypatch.setattr(CLUSTER, "metadata", lambda *_: SimpleNamespace(topics=[topic]))
     monkeypatch.setattr(reader.offsets, "required", lambda _, wanted: dict.fromkeys(wanted, 0))
+    monkeypatch.setattr(reader.offsets, "at", lambda _, wanted: {   # partition 2 has no leader
+        (name, index): ListedOffset(0, -1, -1, 5 if index == 2 else 0) for name, index in wanted})
     monkeypatch.setattr(read.printer.refusals, "look", lambda *_: None)
     read.read()
     assert read.library.more == more

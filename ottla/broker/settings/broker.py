@@ -118,7 +118,7 @@ class BrokerSettings(ListenerSettings):
         help="Duration of one window of controller.quota.window.num.")
     connections_max_idle_ms: Long = setting(
         "connections.max.idle.ms", 600_000,
-        help="Idle connections are closed after this time; -1 means never.")
+        help="Idle connections are closed after this time; a negative value means never.")
     fetch_max_bytes: int = setting(
         "fetch.max.bytes", 57_671_680, at_least=1024,
         help="Maximum bytes of records in a reply to a fetch.")

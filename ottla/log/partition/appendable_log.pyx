@@ -232,11 +232,13 @@ cdef class AppendableLog(ReadableLog):
                     raise
                 self.replace_snapshots()
         assert ended is None or ended.end_offset == self.log_end_offset
+        # Also if the segment cannot begin: the next flush then makes the removal of its empty file
+        # durable.
+        self.unflushed.note_directory(self.directory)
         self.chain.begin(self.log_end_offset)
         if ended is not None and ended.size:
             self.unflushed.note_sealed(ended)
         self.changed = True
-        self.unflushed.note_directory(self.directory)
         return 0
 
     cdef int make_directory(self) except -1:

@@ -57,8 +57,7 @@ cdef class Segment(IndexedSegment):
         return files
 
     def reserve(self, size):
-        """Reserves disk space for a whole segment; nothing, if the disk has too little. Raises
-        OSError."""
+        """Reserves disk space for a whole segment, if the disk has enough. Raises OSError."""
         try:
             self.opened().reserve(size)
             self.reserved = True

@@ -115,7 +115,7 @@ def _alter(
     for change in alteration.changes:
         _apply(after, change, rules)
     _require_resource(image, kind, name)
-    check_sizes(after)
+    check_sizes({each.name: after[each.name] for each in alteration.changes if each.name in after})
     if kind == "broker" and image.controller_epoch:
         _require_one_min_isr(name, before, after)
     changed = frozenset(change.name for change in alteration.changes)

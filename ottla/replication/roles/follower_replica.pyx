@@ -132,6 +132,7 @@ cdef class FollowerReplica(ReplicaRole):
         """Lower the high watermark after the log was truncated. Waiting consumers are answered:
         they have to read from the leader until this log has been compared with the leader's."""
         partition.high_watermark = min(partition.high_watermark, partition.log.log_end_offset)
+        partition.kept_start = min(partition.kept_start, partition.log.log_start_offset)
         assert partition.log.log_start_offset <= partition.high_watermark
         self.in_step = False
         partition.wake()

@@ -40,9 +40,9 @@ from ottla.spark_interop.value_format import Format
 
 TABLES = {"archive", "latest", "windows"}  # steps that create a table at their path
 READERS = {"compact", "verify", "replay"}  # steps that need an archive at their path
-READ_SETTINGS = {"latest", "mirror", "dead-letter"}
-"""Steps that need the settings of the topic that they read. `latest` needs them only if offsets
-have no records, such as those of transaction markers; `archive` needs them in its first run."""
+READ_SETTINGS = {"mirror", "dead-letter"}
+"""Steps that need the settings of the topic that they read. `archive` needs them in its first run;
+`latest` only if offsets have no records, such as those of transaction markers: not checked."""
 ADDRESSES = ("bootstrap", "source", "destination")
 INTERVALS = ("window", "slide", "watermark", "every")
 UNITS = {

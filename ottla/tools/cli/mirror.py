@@ -31,6 +31,8 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 POLL_SECONDS = 0.5
 REPORT_SECONDS = 10.0
 KEEP_SECONDS = 3600.0
+SETTLED_SECONDS = 1.0
+"""A topic that is unknown before and after this time was deleted."""
 """After this time, the progress of a partition is committed again, so that it does not expire."""
 CONNECT_SECONDS = 5.0
 PRODUCER = {"linger.ms": "20", "compression.type": "lz4", "message.max.bytes": str(16 << 20)}
@@ -371,9 +373,12 @@ class Mirror:
             if places:
                 self.resume(places)
         except Refused as refused:
-            if refused.code != UNKNOWN:
+            if refused.code != UNKNOWN or not deleted(self.source, {name for name, _ in places}):
                 raise
             # A topic was deleted meanwhile. The next report adds the others.
+            for place in places:
+                self.progress.pop(place, None)
+                self.remembered.pop(place, None)
             copied = {topic for topic, _ in self.progress}
             self.names = {name: copy for name, copy in self.names.items() if name in copied}
             return False
@@ -528,10 +533,17 @@ def offsets_of(cluster: ClusterClient, names: list[str]) -> list[Place]:
 
 
 def deleted(cluster: ClusterClient, names: Iterable[str]) -> set[str]:
-    """Those topics that the cluster no longer has."""
-    wanted = list(names)
-    _, errors = cluster.with_retries(
-        lambda: topics.leaders_or_errors(cluster, wanted), again=True)
+    """Those topics that the cluster no longer has. They are looked up twice, since a broker that
+    has just started may not know every topic yet."""
+    gone = _unknown(cluster, list(names))
+    if gone:
+        time.sleep(SETTLED_SECONDS)
+        gone = _unknown(cluster, sorted(gone))
+    return gone
+
+
+def _unknown(cluster: ClusterClient, names: list[str]) -> set[str]:
+    _, errors = cluster.with_retries(lambda: topics.leaders_or_errors(cluster, names), again=True)
     return {name for name, code in errors.items() if code == UNKNOWN}
 
 

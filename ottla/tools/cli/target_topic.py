@@ -53,8 +53,9 @@ class TargetTopic:
     def __init__(self, cluster: ClusterClient, name: str) -> None:
         self.cluster, self.name = cluster, name
         self.partitions: int | None = None
-        self.retained_since_ms: int | None = None
-        """The broker deletes records that are older. None until `check_age` is called."""
+        self.retention_ms: int | None = None
+        """The age at which the broker deletes records, -1 if it deletes none. None until
+        `check_age` is called."""
 
     def look(self, partition: int | None) -> None:
         """Raises ClientError if records cannot be sent to this partition. Does not create the
@@ -127,15 +128,16 @@ class TargetTopic:
 
     def check_age(self, timestamp_ms: int) -> None:
         """Reports the first record that the topic's retention will delete because of its time."""
-        if self.retained_since_ms is None:
-            self.retained_since_ms = retained_since_ms(self.cluster, self.name)
-        if 0 <= timestamp_ms < self.retained_since_ms:
-            kept_ms = time.time() * 1000 - self.retained_since_ms
+        if self.retention_ms is None:
+            self.retention_ms = retention_ms(self.cluster, self.name)
+        if self.retention_ms < 0 or timestamp_ms < 0:
+            return
+        if timestamp_ms < time.time() * 1000 - self.retention_ms:
             print(f"warning: {self.name} will delete records with a timestamp older than"
-                  f" {duration(kept_ms)} (retention.ms), such as one with the timestamp"
+                  f" {duration(self.retention_ms)} (retention.ms), such as one with the timestamp"
                   f" {timestamp_ms}. To keep them, run: ottla config set topic/{self.name}"
                   " retention.ms=-1", file=sys.stderr)
-            self.retained_since_ms = 0
+            self.retention_ms = -1
 
     def _more_partitions(self, count: int) -> str:
         return (f"Add partitions with ottla topic grow {self.name} --partitions {count}, or let"
@@ -157,19 +159,17 @@ def auto_create(cluster: ClusterClient) -> bool | None:
     return any(one.name == AUTO_CREATE and one.value == "true" for one in settings)
 
 
-def retained_since_ms(cluster: ClusterClient, name: str) -> int:
-    """The broker deletes the records of a topic that have older timestamps. 0 if it deletes none
-    because of their time, or if settings are hidden from the user."""
+def retention_ms(cluster: ClusterClient, name: str) -> int:
+    """The age at which the broker deletes the records of a topic. -1 if it deletes none because of
+    their timestamps, or if settings are hidden from the user."""
     try:
         found = configs.describe_many(cluster, configs.TOPIC, [name], keys=[*AGE_SETTINGS])
     except (Refused, OSError):
-        return 0
+        return -1
     settings = {one.name: one.value for one in found[name]}
-    kept_ms = int(settings["retention.ms"])
-    if (kept_ms < 0 or "delete" not in settings["cleanup.policy"]
-            or settings["message.timestamp.type"] == "LogAppendTime"):
-        return 0
-    return int(time.time() * 1000) - kept_ms
+    deletes = "delete" in settings["cleanup.policy"]
+    stamps = settings["message.timestamp.type"] == "LogAppendTime"
+    return int(settings["retention.ms"]) if deletes and not stamps else -1
 
 
 def missing_text(cluster: ClusterClient, name: str) -> str:

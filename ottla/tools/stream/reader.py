@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, Refused, check, no_partition
+from ottla.client.errors import ClientError, Refused, TimedOut, Unreachable, check, no_partition
 from ottla.client.interrupts import Interrupts, noted
 from ottla.client.similar_names import similar
 from ottla.tools.admin import groups, offsets
@@ -180,15 +180,16 @@ class RecordPrinter:
         wanted = self.wanted
         if wanted.ends is not None or wanted.partitions is not None:
             return
-        with suppress(ClientError):             # such as an outage: looks again later
+        with suppress(Unreachable, TimedOut):   # looks again later
             if wanted.is_member:
                 if wanted.pattern:
                     self.subscribe()
                 return
             fresh = set(present(self.cluster, wanted)[1]) - self.consumer.positions.keys()
             if fresh:
-                self.consumer.assign_more(
-                    offsets.required(self.cluster, dict.fromkeys(sorted(fresh), EARLIEST)))
+                found = offsets.at(self.cluster, dict.fromkeys(sorted(fresh), EARLIEST))
+                self.consumer.assign_more(      # the others, without a leader, at a later look
+                    {place: first.offset for place, first in found.items() if not first.error})
 
     def loop(
         self, interrupts: Interrupts, show: Show, counted: Callable[[int], None]

@@ -235,6 +235,8 @@ class Writer:
         """Prints the first failure at once, since the input may never end. `flush` raises it."""
         if self._failure is None or self._failure.is_purge or self._failure_reported:
             return
+        if not self._failure.topic:     # it ends the producer: the next `send` or `flush` raises
+            return
         self._failure_reported = True
         print(f"a record was not acknowledged: {self._failure}. Later records are still sent",
               file=sys.stderr, flush=True)
@@ -263,6 +265,7 @@ class Writer:
         if self._failure is not None and self._failure.is_purge:
             self._serve(self._producer.poll, FATAL_SECONDS)
         failed, self._failure = self._failure, None
+        self._failure_reported = False
         if failed is not None or left:
             why = str(failed or f"{counted(left, 'record')} got no reply within"
                       f" {CLOSE_SECONDS} s")

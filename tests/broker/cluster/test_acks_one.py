@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 
@@ -49,7 +50,8 @@ def test_acks_1_gets_no_error_about_other_replicas(cluster: RunningCluster) -> N
     node_id, partition = led(cluster)
     release = Event()
     cluster.servers[node_id].flusher.thread.submit(release.wait)
-    with cluster.client(node_id) as client:
+    with ExitStack() as ended, cluster.client(node_id) as client:
+        ended.callback(release.set)
         sent = client.send(produce_request("t", batch(b"a"), acks=1), 9)
         cluster.until(lambda: partition.log.log_end_offset == 1, "it is in the log")
         cluster.stop(3 - node_id)

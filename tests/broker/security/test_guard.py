@@ -353,8 +353,10 @@ def taken_up(broker: RunningBroker) -> Iterator[bytes]:
         log.image, partitions[:] = shown, found
 
     broker.call(show, replace(image, names=names), [None, replicas[0]])
-    yield image.topics[TOPIC].topic_id
-    broker.call(show, image, replicas)
+    try:
+        yield image.topics[TOPIC].topic_id
+    finally:
+        broker.call(show, image, replicas)
 
 
 def test_a_topic_that_is_being_taken_up_is_not_refused_to_those_who_may_write_to_it(

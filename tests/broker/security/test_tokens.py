@@ -97,7 +97,8 @@ def test_tokens_and_sessions_may_last_for_ever(data: Path) -> None:
     settings = dict.fromkeys(names, longest)
     with SaslBroker(data, KEY | settings) as broker, WireClient(broker.inside) as alice:
         answer = log_in(alice, "PLAIN", "alice", "alice-secret")
-        assert (answer.error_code, answer.session_lifetime_ms) == (0, longest)
+        assert answer.error_code == 0
+        assert answer.session_lifetime_ms == pytest.approx(longest)     # measured with floats
         token = make_token(alice)
         assert token.expiry_timestamp_ms == token.max_timestamp_ms == longest
         assert describe(alice) == [token.token_id]

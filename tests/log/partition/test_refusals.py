@@ -142,13 +142,15 @@ class NoDescriptor(FaultyDisk):
         return super().open(path, create)
 
 
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(("clean", "power", "seed"), [
+    (True, False, 0), (False, False, 0), *((False, True, seed) for seed in range(20))])
 def test_batches_that_follow_a_segment_that_could_not_begin_are_there_after_a_start(
-    clean: bool
+    clean: bool, power: bool, seed: int
 ) -> None:
-    disk = NoDescriptor()
+    disk = NoDescriptor(seed)
     log = open_log(disk, segment_bytes=1000)
     log.append_bytes(batch(b"a" * 500), 0)
+    log.flush()
     disk.refused = f"{1:020d}.index"
     with pytest.raises(StorageFailed, match="lack of descriptors"):
         log.append_bytes(batch(b"b" * 500), 0)
@@ -159,6 +161,8 @@ def test_batches_that_follow_a_segment_that_could_not_begin_are_there_after_a_st
     point = log.recovery_point
     if clean:
         log.close()
+    if power:
+        disk.cut_power()
     disk.kill()
     log = PartitionLog.open(
         disk, FakeClock(), "/data/t-0", LogConfig(segment_bytes=1000),

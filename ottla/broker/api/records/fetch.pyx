@@ -346,8 +346,7 @@ cdef class FetchHandler:
         if topic is None:                               # a replica, which reads all topics
             access.need_cluster(Operation.CLUSTER_ACTION)
         elif not access.need_topic_of(Operation.READ, topic):
-            # The replicas may know a new topic before the image does, but only the image has the
-            # name that ACLs need.
+            # `access` finds the name only in the image, which gets a new topic after its replicas.
             raise UnknownTopicId("topic id not found")
         fetch.client.allow(rules, False, topic)
         return 0

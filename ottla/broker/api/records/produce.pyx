@@ -146,7 +146,9 @@ cdef class ProduceHandler:
             partitions = self.by_id.get(topic_id)
             if partitions is None:
                 return UnknownTopicId("no topic has this id")
-            name = topic_name(partitions, topic_id, self.broker.image)
+            partition = partitions[0]
+            name = (partition.topic if partition is not None
+                    else topic_name(partitions, topic_id, self.broker.image))
             if name is None:
                 return UnknownTopicId("this broker does not know the topic's name yet")
         else:
@@ -447,10 +449,12 @@ cdef class ProduceHandler:
 cdef str topic_name(list partitions, bytes topic_id, image):
     """The name of a topic that is given by its id. A new topic's replicas have the name before the
     image has it. If this broker has no replica of the topic, the name is None until then."""
-    for partition in partitions:
-        if partition is not None:
-            return (<Partition>partition).topic
-    return image.names.get(topic_id)
+    name = image.names.get(topic_id)
+    if name is None:
+        for partition in partitions:
+            if partition is not None:
+                return (<Partition>partition).topic
+    return name
 
 
 cdef int hold_back_later(ProduceState state, Partition partition) except -1:

@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509.oid import NameOID
 
-NOW = dt.datetime.now(dt.UTC)
 DAY = dt.timedelta(days=1)
 
 
@@ -88,12 +87,13 @@ def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey,
     begins: dt.timedelta, ends: dt.timedelta,
 ) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(NOW + begins)
-        .not_valid_after(NOW + ends)
+        .not_valid_before(now + begins)
+        .not_valid_after(now + ends)
     )

@@ -9,7 +9,7 @@ from ottla.wire.errors import NotLeaderOrFollower, StorageFailed
 cdef class CommitPromise(Promise):
     cdef int kept(self, Partition partition) except -1:
         done, self.done = self.done, None
-        if partition.high_watermark >= self.required:
+        if self.due:
             done(None)
         elif partition.log.offline is not None:
             done(StorageFailed(f"{partition!r} is offline: {partition.log.offline}"))

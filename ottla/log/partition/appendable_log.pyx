@@ -223,7 +223,7 @@ cdef class AppendableLog(ReadableLog):
         cdef Segment ended = self.chain.active
         if ended is None:
             self.make_directory()
-        elif ended.size:
+        else:
             try:
                 self.chain.seal_active()
                 self.write_snapshot()
@@ -236,7 +236,7 @@ cdef class AppendableLog(ReadableLog):
         # durable.
         self.unflushed.note_directory(self.directory)
         self.chain.begin(self.log_end_offset)
-        if ended is not None and ended.size:
+        if ended is not None:
             self.unflushed.note_sealed(ended)
         self.changed = True
         return 0

@@ -215,8 +215,9 @@ cdef class SegmentChain:
         return crc32(f"{self.directory} {self.active.base_offset}".encode()) % (span + 1)
 
     cdef Segment begin(self, int64_t base_offset):
-        """Begins a segment; an active one with batches must be sealed already. Raises OSError: the
-        active segment then stays, and may get further batches."""
+        """Begins a segment; the active one has batches, and must be sealed already. Raises OSError:
+        the active segment then stays, and may get further batches."""
+        assert self.active is None or self.active.size, "an empty segment takes the next batch"
         cdef Segment segment = Segment(
             self.disk, self.open_files, self.directory, base_offset,
             created_ms=self.clock.now_ms(), index_interval=self.config.index_interval_bytes)
@@ -229,9 +230,6 @@ cdef class SegmentChain:
             # the batches that the active segment gets until the next attempt.
             self.remove_files(segment)
             raise
-        if self.active is not None and not self.active.size:
-            # The active segment is empty: the new one replaces it.
-            self.remove_files(self.segments.pop())
         assert not self.segments or self.segments[-1].end_offset <= base_offset, "segments overlap"
         self.segments.append(segment)
         self.active = segment

@@ -11,10 +11,8 @@ from typing import NamedTuple
 
 from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord
 from ottla.replication.principals import DelegationToken, TokenSet
+from ottla.replication.records import NUMBER_MAX
 from ottla.wire.errors import ErrorCode, ProtocolError
-
-TIME_MS_MAX = (1 << 63) - 1
-"""The latest time that an answer or a record can have."""
 
 
 class UnknownToken(ProtocolError):
@@ -54,7 +52,7 @@ def create_token(
 ) -> Decision[DelegationToken]:
     """Issue a token, and remove all tokens that have expired."""
     lifetime = min(lifetime_ms, times.lifetime_ms_max) if lifetime_ms > 0 else times.lifetime_ms_max
-    max_ms = min(now_ms + lifetime, TIME_MS_MAX)
+    max_ms = min(now_ms + lifetime, NUMBER_MAX)
     expires_ms = min(max_ms, now_ms + times.renewal_ms)
     token = DelegationToken(
         token_id, owner, requester, tuple(renewers), now_ms, expires_ms, max_ms

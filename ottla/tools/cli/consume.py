@@ -120,15 +120,11 @@ def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> R
         existing(cluster, options.topic)
     if found.group and text != "stored":
         say_where_it_goes_on(cluster, found, text)
-    if text in ("stored", *BEGINNING):
-        found.start = EARLIEST
-    elif text in END:
-        found.start = LATEST
-    elif text.startswith(("s@", "@")):
-        found.start = EARLIEST      # where records are deleted first, and in new partitions
+    # With an offset or a time: in new partitions, and where retention passes the position.
+    found.start = LATEST if text in END else EARLIEST
+    if text.startswith(("s@", "@")):
         found.starts = by_time(cluster, found, milliseconds(text.partition("@")[2]))
-    else:
-        found.start = EARLIEST
+    elif text not in ("stored", *BEGINNING, *END):
         found.starts = by_number(cluster, found, int(text), last=text.startswith("-"))
     if options.exit and not found.group:
         asked = Reading(topics=found.topics, partitions=found.partitions, ends={})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ottla.replication.controller.tokens import (
-    TIME_MS_MAX,
     ExpiredToken,
     ForeignToken,
     TokenTimes,
@@ -18,6 +17,7 @@ from ottla.replication.controller.tokens import (
 )
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.principals import TokenSet
+from ottla.replication.records import NUMBER_MAX
 
 TIMES = TokenTimes(lifetime_ms_max=1000, renewal_ms=100)
 OWNER, REQUESTER, RENEWER = "User:owner", "User:requester", "User:renewer"
@@ -50,16 +50,16 @@ def test_a_token_lives_as_long_as_it_was_asked_for_and_is_allowed(
 
 def test_a_token_for_ever_has_times_that_fit_into_64_bits(image: MetadataImage) -> None:
     """delegation.token.max.lifetime.ms and delegation.token.expiry.time.ms may be 2^63-1."""
-    latest = TokenTimes(TIME_MS_MAX, TIME_MS_MAX)
-    for lifetime_ms in (-1, TIME_MS_MAX, TIME_MS_MAX - 1):
+    latest = TokenTimes(NUMBER_MAX, NUMBER_MAX)
+    for lifetime_ms in (-1, NUMBER_MAX, NUMBER_MAX - 1):
         token = create_token(image, "t", OWNER, OWNER, [], lifetime_ms, latest, BORN_MS).result
         assert (token.issued_ms, token.expires_ms, token.max_ms) == (
-            BORN_MS, TIME_MS_MAX, TIME_MS_MAX)
+            BORN_MS, NUMBER_MAX, NUMBER_MAX)
     for_ever = image.apply([TokenSet("t", token)])
-    for period_ms in (-1, TIME_MS_MAX):
+    for period_ms in (-1, NUMBER_MAX):
         decision = renew_token(for_ever, "t", OWNER, period_ms, latest, BORN_MS + 1)
-        assert decision.result == TIME_MS_MAX
-    assert expire_token(for_ever, "t", OWNER, TIME_MS_MAX, BORN_MS).result == TIME_MS_MAX
+        assert decision.result == NUMBER_MAX
+    assert expire_token(for_ever, "t", OWNER, NUMBER_MAX, BORN_MS).result == NUMBER_MAX
 
 
 @pytest.mark.parametrize("who", [OWNER, REQUESTER, RENEWER])

@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 from benchmarks import report
 from benchmarks.load import MEMORY
-from compat_tests.brokers import OttlaBroker, free_port
+from compat_tests.brokers import OttlaBroker
 from compat_tests.requirements import PEER_DIR
 from ottla.tools.commands.table import read
+from ottla.tools.zookeeper.local import free_port
 
 OTTLA = str(Path(sys.executable).with_name("ottla"))
 

@@ -27,7 +27,8 @@ from benchmarks.fairness import NOW_MS, create_topics, percentile, prefer, probe
 from benchmarks.load import MEMORY
 from benchmarks.many_partitions import open_files
 from benchmarks.raw_client import RawClient, frame
-from compat_tests.brokers import OttlaBroker, free_port
+from compat_tests.brokers import OttlaBroker
+from ottla.tools.zookeeper.local import free_port
 from ottla.wire.messages import ApiVersionsRequest, FetchRequest, ProduceRequest
 from ottla.wire.records import Record, build_batch
 

@@ -34,8 +34,8 @@ from benchmarks import report
 from benchmarks.console_lists import drawn, opened, scrolled
 from benchmarks.group_load import CONSUMER_HEARTBEAT, Member
 from benchmarks.machine import cpu_seconds
-from compat_tests.brokers import free_port
 from ottla.client.cluster import ClusterClient
+from ottla.tools.zookeeper.local import free_port
 from ottla.wire.messages import ConsumerGroupHeartbeatRequest, CreateTopicsRequest
 
 PARTITIONS = 10

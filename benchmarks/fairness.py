@@ -24,7 +24,8 @@ from benchmarks import report
 from benchmarks.load import MEMORY
 from benchmarks.many_partitions import Layout, create, produce_to_all
 from benchmarks.raw_client import RawClient, frame
-from compat_tests.brokers import OttlaBroker, free_port
+from compat_tests.brokers import OttlaBroker
+from ottla.tools.zookeeper.local import free_port
 from ottla.wire.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,

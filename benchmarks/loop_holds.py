@@ -25,7 +25,8 @@ from benchmarks import report
 from benchmarks.fairness import ask_until_told, create_topics, percentile, prefer, probe, produce
 from benchmarks.load import MEMORY
 from benchmarks.raw_client import RawClient
-from compat_tests.brokers import OttlaBroker, free_port
+from compat_tests.brokers import OttlaBroker
+from ottla.tools.zookeeper.local import free_port
 from ottla.wire import messages as m
 from ottla.wire.records import Record, build_batch
 

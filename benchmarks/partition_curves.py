@@ -21,7 +21,8 @@ from benchmarks.fairness import create_topics
 from benchmarks.load import MEMORY, running
 from benchmarks.many_partitions import Layout, create
 from benchmarks.raw_client import RawClient, frame
-from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
+from compat_tests.brokers import KafkaBroker, OttlaBroker
+from ottla.tools.zookeeper.local import free_port
 from ottla.wire.messages import FetchRequest, MetadataRequest
 
 LAYOUTS = (

@@ -26,8 +26,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import load, machine, report
 from benchmarks.produce_cpu import NOTATION
-from compat_tests.brokers import KafkaBroker, free_port
+from compat_tests.brokers import KafkaBroker
 from ottla.tools.cli.local_cluster import LocalCluster
+from ottla.tools.zookeeper.local import free_port
 
 PARTITIONS = 4
 ASSIGNMENT = [1, 2, 3]

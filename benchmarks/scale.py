@@ -27,7 +27,8 @@ from benchmarks.many_partitions import (
     read_all,
 )
 from benchmarks.raw_client import RawClient
-from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
+from compat_tests.brokers import KafkaBroker, OttlaBroker
+from ottla.tools.zookeeper.local import free_port
 from ottla.wire.messages import DeleteTopicsRequest
 
 SEQUENTIAL = Layout(1000, 1)

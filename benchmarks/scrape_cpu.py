@@ -24,9 +24,10 @@ from benchmarks.fairness import percentile, prefer, probe
 from benchmarks.load import MEMORY
 from benchmarks.many_partitions import Layout
 from benchmarks.raw_client import RawClient
-from compat_tests.brokers import OttlaBroker, free_port
+from compat_tests.brokers import OttlaBroker
 from ottla.client.cluster import ClusterClient
 from ottla.client.errors import check
+from ottla.tools.zookeeper.local import free_port
 from ottla.wire.messages import OffsetCommitRequest
 
 GROUPS = 10

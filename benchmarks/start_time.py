@@ -16,7 +16,8 @@ from benchmarks import machine, report
 from benchmarks.load import stopped
 from benchmarks.peers.kafka.ready import wait_until_ready
 from benchmarks.report import Figures
-from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
+from compat_tests.brokers import KafkaBroker, OttlaBroker
+from ottla.tools.zookeeper.local import free_port
 
 SETTLE_SECONDS, IDLE_SECONDS = 3.0, 5.0
 

@@ -20,7 +20,8 @@ from typing import Any
 
 from benchmarks import load, machine, report
 from benchmarks.raw_client import frame
-from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
+from compat_tests.brokers import KafkaBroker, OttlaBroker
+from ottla.tools.zookeeper.local import free_port
 from ottla.wire.messages import ApiVersionsRequest
 from tests.broker.produce_fetch import batch, fetch_request, produce_request
 from tests.broker.security.authority import Authority

@@ -7,7 +7,6 @@ import base64
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import Protocol
 
 from compat_tests.requirements import PEER_DIR, zookeeper
 from ottla.tools.cli.local_cluster import LocalCluster
+from ottla.tools.zookeeper.local import free_port
 
 READY = re.compile(
     r"^ottla ready: node (\d+) on PLAINTEXT://([^,\s]+)(?:,\S+)?, data in (.+)$", re.MULTILINE
@@ -40,13 +40,6 @@ class Broker(Protocol):
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def kill(self) -> None: ...
-
-
-def free_port() -> int:
-    """A port that nothing listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class OttlaBroker:

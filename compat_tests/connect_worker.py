@@ -9,8 +9,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
-from compat_tests.brokers import free_port
 from compat_tests.jvms import JavaProgram, maven_jars
+from ottla.tools.zookeeper.local import free_port
 
 DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
 

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from compat_tests.brokers import free_port
 from compat_tests.requirements import ROOT
+from ottla.tools.zookeeper.local import free_port
 from tests.documents import Block
 
 SERVES = re.compile(r"(make (run|cluster)|ottla (server|cluster) start)\b")

@@ -13,7 +13,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, free_port
+from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker
+from ottla.tools.zookeeper.local import free_port
 from tests.broker.security.authority import Authority
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -12,8 +12,9 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from compat_tests.brokers import OttlaBroker, free_port
+from compat_tests.brokers import OttlaBroker
 from compat_tests.kafka_tools import KafkaTools
+from ottla.tools.zookeeper.local import free_port
 
 
 class Metrics:

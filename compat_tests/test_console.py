@@ -20,7 +20,7 @@ from urllib.parse import quote
 import pytest
 from confluent_kafka import Producer
 
-from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, free_port
+from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker
 from compat_tests.console_browser import (
     CUT_COLUMNS,
     PAGES,
@@ -36,6 +36,7 @@ from compat_tests.console_browser import (
 )
 from compat_tests.requirements import ROOT
 from compat_tests.secured import start_secured
+from ottla.tools.zookeeper.local import free_port
 from tests.console.consoles import Console
 from tests.waiting import pause
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from compat_tests.brokers import Broker, free_port
+from compat_tests.brokers import Broker
 from compat_tests.connect_worker import Worker, committed_values
 from compat_tests.jvms import maven_jars
 from compat_tests.requirements import missing
+from ottla.tools.zookeeper.local import free_port
 
 ROWS_A_ROUND = 2_000
 TOPIC = "shop.public.orders"

@@ -14,11 +14,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
-from compat_tests.brokers import free_port
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.requirements import zookeeper
 from compat_tests.waiting import wait_until
 from ottla.tools.cli.local_cluster import LocalCluster
+from ottla.tools.zookeeper.local import free_port
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 SENT = "kafka_server_brokertopicmetrics_bytesout_total"

@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
@@ -31,15 +31,11 @@ from tests.broker.produce_fetch import batch, produce_request
 RATE = 2_000_000
 WINDOW_SECONDS = 10
 """A client that has sent nothing for a while may send at once all that its quota allows in this
-time."""
-LOWEST, HIGHEST = 0.85, 1.15
-"""Bounds of the measured rate, as a share of the quota. The rate is measured from the beginning of
-the first burst to the beginning of the last one: if a client sends as fast as possible, both Ottla
-and Apache Kafka serve it in bursts, about ten seconds apart. Each burst has as many bytes as the
-quota allows in a window."""
-BURST_SECONDS, BURST_WORTH_SECONDS, APART_SECONDS = 1.0, 1.5, 5.0
-"""A burst begins where the bytes that the quota allows in BURST_WORTH_SECONDS pass within
-BURST_SECONDS, at the earliest APART_SECONDS after the previous burst began."""
+time, and in the second that has begun."""
+LOWEST, HIGHEST = 0.75, 1.05
+"""Bounds of what has passed, as a share of what had to pass and of what may have passed by then. If
+a client sends as fast as possible, both Ottla and Apache Kafka serve it in bursts, about eleven
+seconds apart; a busy machine draws the bursts out."""
 STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d):(\d{3})")
 Point = tuple[float, float]
 """A time, and the bytes that had passed by then."""
@@ -71,27 +67,20 @@ def create(broker: Broker, name: str) -> str:
     return name
 
 
-def bursts(points: list[Point]) -> list[Point]:
-    """The points at which bursts begin."""
-    found: list[Point] = []
-    times = [at for at, _ in points]
-    for at, size in points:
-        if found and at < found[-1][0] + APART_SECONDS:
-            continue
-        within = points[bisect_right(times, at + BURST_SECONDS) - 1][1] - size
-        if within >= BURST_WORTH_SECONDS * RATE:
-            found.append((at, size))
-    return found
-
-
-def rate_of(points: list[Point]) -> float:
-    """The rate as a share of the quota, from the first burst's beginning to the last burst's."""
-    begun = bursts(points)
-    assert len(begun) >= 3, begun
-    seconds = begun[-1][0] - begun[0][0]
-    found = (begun[-1][1] - begun[0][1]) / seconds / RATE
-    print(f"{found:.3f} of the quota in {seconds:.1f} s, {len(begun)} bursts")
-    return found
+def assert_kept(points: list[Point]) -> None:
+    """A client that sends as fast as possible got its quota, and no more, at every time."""
+    begin = next(at for at, size in points if size > 0)
+    most = max(
+        size / (at - begin + WINDOW_SECONDS + 1) / RATE for at, size in points if at >= begin
+    )
+    least = min(
+        size / (until - begin) / RATE
+        for (_, size), (until, _) in pairwise(points)
+        if until >= begin + WINDOW_SECONDS
+    )
+    print(f"at least {least:.3f} and at most {most:.3f} of the quota")
+    assert least > LOWEST and most < HIGHEST, points
+    assert points[-1][0] > begin + 2 * WINDOW_SECONDS
 
 
 def produce_all(broker: Broker, topic: str, client_id: str, beside: Any = None) -> list[Point]:
@@ -217,17 +206,17 @@ def limited(broker: Broker) -> Iterator[Limited]:
 def test_a_producer_keeps_its_byte_rate_and_slows_nobody_else(limited: Limited) -> None:
     points, delays = limited.producer.result()
     print(f"modest: {sorted(delays)[len(delays) // 2]:.4f} s")
-    assert LOWEST < rate_of(points) < HIGHEST
+    assert_kept(points)
     assert sorted(delays)[len(delays) // 2] < 1.0
 
 
 def test_a_consumer_keeps_its_byte_rate(limited: Limited) -> None:
-    assert LOWEST < rate_of(limited.consumer.result()) < HIGHEST
+    assert_kept(limited.consumer.result())
 
 
 def test_javas_producer_and_consumer_keep_their_byte_rates(limited: Limited) -> None:
-    assert LOWEST < rate_of(limited.java_producer.result()) < HIGHEST
-    assert LOWEST < rate_of(limited.java_consumer.result()) < HIGHEST
+    assert_kept(limited.java_producer.result())
+    assert_kept(limited.java_consumer.result())
 
 
 def reported(printed: str) -> list[Point]:

@@ -21,11 +21,12 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, free_port
+from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.requirements import built, program
 from compat_tests.signed_tokens import OAUTH, Signer
 from compat_tests.write_and_read import by_librdkafka, by_spark
+from ottla.tools.zookeeper.local import free_port
 from tests.broker.security.authority import Authority
 
 if TYPE_CHECKING:

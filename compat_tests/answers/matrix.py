@@ -38,8 +38,9 @@ from compat_tests.answers.running import (
 )
 from compat_tests.answers.variants import Body, key_of, message
 from compat_tests.answers.versions import COMMON_VERSIONS
-from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
+from compat_tests.brokers import KafkaBroker, OttlaBroker
 from ottla.replication.controller.access import CLUSTER_NAME, Operation, Resource
+from ottla.tools.zookeeper.local import free_port
 from ottla.wire.apis import APIS, ApiKey
 from tests.broker.running import WireClient
 from tests.broker.security.guarded import GROUP, QUESTIONS, TOPIC, TRANSACTION

@@ -31,6 +31,7 @@ from ottla.client.errors import (
 from ottla.client.frames import BadResponse
 from ottla.client.transport import Security
 from ottla.testing import Broker
+from ottla.tools.zookeeper.local import free_port
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
@@ -59,12 +60,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 def cluster(broker: RunningBroker) -> Iterator[ClusterClient]:
     with ClusterClient(f"127.0.0.1:{broker.port}") as made:
         yield made
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def create(cluster: ClusterClient, name: str) -> None:

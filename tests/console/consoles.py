@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import ssl
 import subprocess
 import sys
@@ -14,12 +13,6 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 WAIT_SECONDS = 30
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("localhost", 0)) as made:
-        return int(made.getsockname()[1])
 
 
 class Answer(NamedTuple):

@@ -19,9 +19,10 @@ from ottla.console.recorder import once
 from ottla.console.sessions import Sessions
 from ottla.tools.admin import topics
 from ottla.tools.command import main
+from ottla.tools.zookeeper.local import free_port
 from tests.broker.security.authority import Authority
 from tests.broker.service import Service
-from tests.console.consoles import Console, free_port
+from tests.console.consoles import Console
 from tests.foreign_server import HTTP, foreign_server
 from tests.waiting import until
 

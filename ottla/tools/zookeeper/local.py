@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -27,6 +29,7 @@ LOCK = "lock"
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 TICK_MS = 500
+PORTS = range(10_000, 32_768)
 SESSION_MS_MAX = 60_000
 """The longest zookeeper.session.timeout.ms that the server grants. ZooKeeper's default of 20 ticks
 would be 10 s, with the TICK_MS above."""
@@ -105,10 +108,18 @@ def run_maven(command: list[str]) -> None:
 
 
 def free_port() -> int:
-    """A port that nothing listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback address that nothing uses at this moment. It is below the ports that
+    kernels choose for outgoing connections, so that none of these takes it meanwhile.
+
+    Raises:
+        OSError: a hundred ports, chosen at random, were all in use.
+    """
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as probe:
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+    raise OSError(f"no free port was found between {PORTS[0]} and {PORTS[-1]}")
 
 
 class LocalZooKeeper:

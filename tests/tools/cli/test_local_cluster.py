@@ -138,3 +138,10 @@ def test_ports_that_there_are_not_are_refused_before_anything_starts(
     done = Ottla("127.0.0.1:1")(f"cluster start --port {port} {tmp_path / 'data'}")
     assert done.status == 2 and said in done.err and not done.out, done
     assert not (tmp_path / "data").exists()
+
+
+def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    port, other = local.free_port(), local.free_port()
+    monkeypatch.setattr(local.random, "sample", lambda ports, count: [port, other])
+    with socket.create_server(("127.0.0.1", port)):
+        assert local.free_port() == other

@@ -9,6 +9,7 @@ import errno as errors
 import fcntl
 import math
 import os
+import shutil
 import threading
 import time
 
@@ -211,7 +212,24 @@ cdef class File:
 
     def truncate(self, size):
         """Cut the file to `size` bytes."""
+        self.separate()
         os.ftruncate(self.fd, size)
+
+    def separate(self):
+        """If the file is linked at another path too, continues with a copy, so that a change here
+        does not change the other file. `ottla log import --link` makes such links. Raises OSError.
+        """
+        if os.fstat(self.fd).st_nlink < 2:
+            return
+        temporary = self.path + ".tmp"
+        shutil.copyfile(self.path, temporary)
+        own = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fsync(own)
+            os.rename(temporary, self.path)
+            os.dup2(own, self.fd, inheritable=False)    # whoever uses the descriptor keeps it
+        finally:
+            os.close(own)
 
     def reserve(self, size):
         """Reserves disk space up to `size` bytes without changing the file's size."""
@@ -248,6 +266,9 @@ cdef class DelegatingFile(File):
         self, uint8_t *into, Py_ssize_t size, int64_t position, Reading read
     ) except -1:
         return self.read_at(into, size, position)
+
+    def separate(self):
+        pass
 
     def evict(self):
         pass

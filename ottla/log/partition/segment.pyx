@@ -77,6 +77,7 @@ cdef class Segment(IndexedSegment):
         """Opens all files and reads the timestamps that appends need."""
         if self.size == 0 and self.index is None:
             self.reset_indexes()
+        self.opened().separate()
         self.open_indexes(patient)
         self.load_times(patient)
         self.since_index = self.size

@@ -186,6 +186,39 @@ def test_truncation_removes_whole_batches_from_the_end(tmp_path: Path) -> None:
     assert log.append_bytes(batch(b"first"), 1) == 0
 
 
+def test_a_truncation_does_not_change_files_that_are_linked_elsewhere(tmp_path: Path) -> None:
+    """`ottla log import --link` makes hard links to the segments of Apache Kafka."""
+    log = open_log(tmp_path / "own", LogConfig(segment_bytes=600))
+    for at in range(20):
+        log.append_bytes(batch(b"%d" % at * 50), 0)
+    other = tmp_path / "other"
+    other.mkdir()
+    segments = sorted((tmp_path / "own").rglob("*.log"))
+    for path in segments:
+        (other / path.name).hardlink_to(path)
+    before = [path.read_bytes() for path in segments]
+    log.truncate_to(3)
+    assert log.append_bytes(batch(b"new"), 1) == 3
+    assert values_of(log) == [b"0" * 50, b"1" * 50, b"2" * 50, b"new"]
+    assert [(other / path.name).read_bytes() for path in segments] == before
+
+
+def test_a_start_does_not_write_to_files_that_are_linked_elsewhere(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append_bytes(batch(b"a"), 0)
+    log.close()
+    [path] = tmp_path.rglob("*.log")
+    other = tmp_path / "other"
+    other.hardlink_to(path)
+    before = other.read_bytes()
+    with path.open("ab") as torn:
+        torn.write(b"half a batch")
+    log = open_log(tmp_path)
+    assert log.append_bytes(batch(b"b"), 0) == 1
+    assert values_of(log) == [b"a", b"b"]
+    assert other.read_bytes() == before + b"half a batch"
+
+
 def test_a_log_that_begins_in_the_middle_of_a_batch_can_be_truncated_there(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append_bytes(batch(b"a", b"b"), 0)

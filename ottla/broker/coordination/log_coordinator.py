@@ -198,6 +198,7 @@ class LogCoordinator(Generic[S]):
             except MalformedMessage as error:
                 log.error("%s-%d cannot be read, so this broker does not serve the groups or"
                           " transactions in it: %s", self.topic, index, error)
+                self.runtime.unload(index)
                 return
             except Exception as error:
                 reached("a coordinator could not be loaded and is tried again")

@@ -19,7 +19,12 @@ from ottla.replication.controller.topics import (
     delete_topics,
 )
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import DeleteTopicsRequest, HeartbeatRequest, OffsetFetchRequest
+from ottla.wire.messages import (
+    DeleteTopicsRequest,
+    HeartbeatRequest,
+    ListGroupsRequest,
+    OffsetFetchRequest,
+)
 from ottla.wire.records import Record, build_batch
 from tests.broker.groups import commit_request, find, topic_id
 from tests.broker.running import RunningBroker, WireClient, pass_time
@@ -52,8 +57,8 @@ def with_a_commit(broker: RunningBroker, client: WireClient) -> None:
     commit(client)
 
 
-def commit(client: WireClient) -> None:
-    request = commit_request("t", topic_id(client, "t"), GROUP, 5)
+def commit(client: WireClient, group: str = GROUP) -> None:
+    request = commit_request("t", topic_id(client, "t"), group, 5)
     request.topics[0].partitions[0].partition_index = 0
     answer = client.call(request, 5)
     assert answer.topics[0].partitions[0].error_code == 0
@@ -197,6 +202,7 @@ def test_a_log_whose_last_batches_are_gone_is_not_taken_for_a_shorter_one(
 def test_records_that_nobody_can_read_are_not_read_for_ever(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """As in Kafka, the broker then does not coordinate their groups, and lists the others."""
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         with_a_commit(broker, client)
         index = broker.server.coordinators.groups.runtime.partition_of(GROUP)
@@ -209,10 +215,15 @@ def test_records_that_nobody_can_read_are_not_read_for_ever(
         lose_an_append(broker)
         until(lambda: "cannot be read, so this broker" in caplog.text, "the load has ended")
         for _ in range(5):
-            assert fetched(client).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert fetched(client).error_code == ErrorCode.NOT_COORDINATOR
             pass_time(broker, log_coordinator.RELOAD_SECONDS)
         beat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m")
-        assert client.call(beat, 3).error_code == 0  # no member is removed meanwhile
+        assert client.call(beat, 3).error_code == ErrorCode.NOT_COORDINATOR
+        runtime = broker.server.coordinators.groups.runtime
+        other = next(name for name in map(str, range(100)) if runtime.partition_of(name) != index)
+        commit(client, other)
+        listed = client.call(ListGroupsRequest(), 5)
+        assert (listed.error_code, [one.group_id for one in listed.groups]) == (0, [other])
     assert caplog.text.count("cannot be read") == 1
 
 

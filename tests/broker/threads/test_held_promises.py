@@ -1,5 +1,5 @@
-"""What acks=all promises when a flush is slow, when it fails, and when a topic is deleted
-meanwhile."""
+"""What acks=all, and acks=1 with flush.messages=1, promise when a flush is slow, when it fails, and
+when a topic is deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 import errno
 from pathlib import Path
+
+import pytest
 
 from ottla.testing.disk_room import RoomyDisk
 from ottla.wire.errors import ErrorCode
@@ -26,6 +28,9 @@ from tests.broker.topics import create, delete
 from tests.log.faulty_disk import FaultyDisk
 from tests.waiting import until
 
+waits_for_flush = pytest.mark.parametrize(
+    ("acks", "settings"), [(-1, {}), (1, {"log_flush_interval_messages": 1})], ids=["all", "1"])
+
 
 def appended(broker: RunningBroker, topic: str) -> None:
     """Wait until a batch is in the topic's log."""
@@ -34,17 +39,18 @@ def appended(broker: RunningBroker, topic: str) -> None:
     until(lambda: broker.call(lambda: partition.log.log_end_offset), "the batch is in the log")
 
 
+@waits_for_flush
 def test_a_topic_deleted_before_its_flush_leaves_the_others_their_acknowledgements(
-    data: Path,
+    data: Path, acks: int, settings: dict[str, int]
 ) -> None:
-    with RunningBroker(data, RoomyDisk()) as broker, contextlib.ExitStack() as stack:
+    with RunningBroker(data, RoomyDisk(), **settings) as broker, contextlib.ExitStack() as stack:
         clients = [stack.enter_context(WireClient(broker.address)) for _ in range(4)]
         for topic in ("a", "b", "c"):
             create(clients[3], topic)
         with slow_flush(broker):
             sent = []
             for client, topic in zip(clients, ("a", "b", "c"), strict=False):
-                sent.append(client.send(produce_request(topic, batch(b"v")), 9))
+                sent.append(client.send(produce_request(topic, batch(b"v"), acks=acks), 9))
                 appended(broker, topic)
             delete(clients[3], "b")
         codes = [
@@ -58,9 +64,12 @@ def test_a_topic_deleted_before_its_flush_leaves_the_others_their_acknowledgemen
             assert not broker.call(log.begin_flush)
 
 
-def test_a_failed_flush_refuses_everything_in_its_directory_and_keeps_the_connection() -> None:
+@waits_for_flush
+def test_a_failed_flush_refuses_everything_in_its_directory_and_keeps_the_connection(
+    acks: int, settings: dict[str, int]
+) -> None:
     disk = FaultyDisk()
-    with RunningBroker(Path("/data"), disk) as broker, contextlib.ExitStack() as stack:
+    with RunningBroker(Path("/data"), disk, **settings) as broker, contextlib.ExitStack() as stack:
         clients = [stack.enter_context(WireClient(broker.address)) for _ in range(3)]
         for topic in ("a", "b"):
             create(clients[0], topic)
@@ -68,7 +77,7 @@ def test_a_failed_flush_refuses_everything_in_its_directory_and_keeps_the_connec
         with slow_flush(broker):
             sent = []
             for client, topic in zip(clients, ("a", "b"), strict=False):
-                sent.append(client.send(produce_request(topic, batch(b"v")), 9))
+                sent.append(client.send(produce_request(topic, batch(b"v"), acks=acks), 9))
                 appended(broker, topic)
             disk.errors["sync"] = errno.EIO
         storage_error = ErrorCode.KAFKA_STORAGE_ERROR
@@ -110,10 +119,16 @@ def test_a_read_error_is_told_of_the_partition_that_has_it() -> None:
         assert values(fetch(client, "t")) == [b"a"]
 
 
-def test_a_short_timeout_behind_a_long_one_is_kept(data: Path) -> None:
-    with RunningBroker(data, RoomyDisk()) as broker, WireClient(broker.address) as client:
+@waits_for_flush
+def test_a_short_timeout_behind_a_long_one_is_kept(
+    data: Path, acks: int, settings: dict[str, int]
+) -> None:
+    with (
+        RunningBroker(data, RoomyDisk(), **settings) as broker,
+        WireClient(broker.address) as client,
+    ):
         create(client, "t")
-        request = produce_request("t", batch(b"v"))
+        request = produce_request("t", batch(b"v"), acks=acks)
         request.timeout_ms = 1_000_000
         assert code(client.call(request, 9)) == 0
         request.timeout_ms = 50
@@ -122,16 +137,19 @@ def test_a_short_timeout_behind_a_long_one_is_kept(data: Path) -> None:
         assert code(client.call(request, 9)) == 0
 
 
-def test_a_timeout_leaves_the_codes_that_are_known(data: Path) -> None:
+@waits_for_flush
+def test_a_timeout_leaves_the_codes_that_are_known(
+    data: Path, acks: int, settings: dict[str, int]
+) -> None:
     with (
-        RunningBroker(data, RoomyDisk()) as broker,
+        RunningBroker(data, RoomyDisk(), **settings) as broker,
         WireClient(broker.address) as client,
         WireClient(broker.address) as admin,
     ):
         for topic in ("a", "b"):
             create(admin, topic)
-        request = produce_request("a", batch(b"v"))
-        request.topic_data.append(produce_request("b", batch(b"v")).topic_data[0])
+        request = produce_request("a", batch(b"v"), acks=acks)
+        request.topic_data.append(produce_request("b", batch(b"v"), acks=acks).topic_data[0])
         request.timeout_ms = 1_000
         with slow_flush(broker):
             sent = client.send(request, 9)
@@ -142,27 +160,33 @@ def test_a_timeout_leaves_the_codes_that_are_known(data: Path) -> None:
         assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT]
 
 
-def test_a_retry_of_what_is_not_flushed_yet_waits_for_the_same_flush(data: Path) -> None:
+@waits_for_flush
+def test_a_retry_of_what_is_not_flushed_yet_waits_for_the_same_flush(
+    data: Path, acks: int, settings: dict[str, int]
+) -> None:
     numbered = batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0)
     with (
-        RunningBroker(data, RoomyDisk()) as broker,
+        RunningBroker(data, RoomyDisk(), **settings) as broker,
         WireClient(broker.address) as first,
         WireClient(broker.address) as second,
     ):
         create(first, "t")
         with slow_flush(broker):
-            first.send(produce_request("t", numbered), 9)
+            first.send(produce_request("t", numbered, acks=acks), 9)
             appended(broker, "t")
             first.close()
-            retry = produce_request("t", numbered)
+            retry = produce_request("t", numbered, acks=acks)
             retry.timeout_ms = 50
             assert code(second.call(retry, 9)) == ErrorCode.REQUEST_TIMED_OUT
             assert values(fetch(second, "t")) == []
-        answer: ProduceRequest = second.call(produce_request("t", numbered), 9)
+        answer: ProduceRequest = second.call(produce_request("t", numbered, acks=acks), 9)
         assert code(answer) == 0
         assert values(fetch(second, "t")) == [b"v"]
-    with RunningBroker(data, RoomyDisk()) as broker, WireClient(broker.address) as client:
-        assert produce(client, "t", numbered).base_offset == 0
+    with (
+        RunningBroker(data, RoomyDisk(), **settings) as broker,
+        WireClient(broker.address) as client,
+    ):
+        assert produce(client, "t", numbered, acks=acks).base_offset == 0
         assert values(fetch(client, "t")) == [b"v"]
 
 

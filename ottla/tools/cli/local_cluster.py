@@ -260,8 +260,8 @@ def check_free(cluster: LocalCluster) -> None:
     homes = sorted(directory.glob("broker-*/"))
     survivors = [str(pid) for home in homes if (pid := holder_of(home))]
     if survivors:
-        if cluster.zookeeper is not None and (zookeeper_pid := cluster.zookeeper.left_behind):
-            survivors.append(zookeeper_pid)
+        # Not ZooKeeper: without it, the brokers would need half a minute to stop. The next start
+        # ends it.
         raise ClientError(
             f"brokers of {directory} still run, because their `ottla cluster start` was killed."
             f" Stop them first: kill {' '.join(survivors)}"
@@ -295,6 +295,7 @@ def start(options: Namespace) -> int:
     for ends in (signal.SIGTERM, signal.SIGHUP):                # both act as Ctrl-C
         signal.signal(ends, signal.default_int_handler)
     if cluster.zookeeper is not None:
+        cluster.zookeeper.end_former()
         say(f"starting ZooKeeper on {cluster.zookeeper.connect}{CHROOT}")
     cluster.directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(cluster.directory / ".lock", os.O_RDWR | os.O_CREAT)

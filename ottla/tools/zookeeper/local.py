@@ -11,6 +11,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -163,6 +164,17 @@ class LocalZooKeeper:
         except FileNotFoundError:
             pass
         return ""
+
+    def end_former(self) -> None:
+        """Ends a server that still uses the directory. A server that hangs is killed."""
+        if not (pid := self.left_behind):
+            return
+        os.kill(int(pid), signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.left_behind == pid:
+            if time.monotonic() > deadline:
+                os.kill(int(pid), signal.SIGKILL)
+            time.sleep(0.02)
 
     def start(self) -> None:
         """Starts the server and waits until it answers. Raises ZooKeeperFailed, also if another

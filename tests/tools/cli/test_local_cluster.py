@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -102,8 +103,11 @@ def test_two_zookeepers_do_not_share_a_directory(
     try:
         with pytest.raises(ZooKeeperFailed, match="still uses"):
             second.start()
+        second.end_former()
+        assert first.process is not None and first.process.wait(20) == -signal.SIGTERM
     finally:
         first.kill()
+    second.end_former()
     second.start()
     second.kill()
 

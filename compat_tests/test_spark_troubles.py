@@ -146,6 +146,36 @@ def test_an_interrupted_pipeline_says_so_and_has_no_summary(
     assert sum(p["distinct"] for p in verdict["partitions"].values()) == RECORDS
 
 
+@pytest.mark.long
+def test_an_interrupted_pipeline_that_writes_topics_prints_only_that(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The JVM gets the signal as well, so that Python loses all connections to it."""
+    topic, checkpoint = new_topic("interrupted-writes", 2), tmp_path / "checkpoint"
+    events = [Event(b"k", b'{"n": 1}', 1_000 + n) for n in range(RECORDS)]
+    produce(broker.bootstrap, topic, "none", events)
+    running = subprocess.Popen(
+        [sys.executable, "-m", "ottla.tools.command", "pipeline", "dead-letter", "-b",
+         broker.bootstrap, "--topic", topic, "--to", f"{topic}-good", "--dead-letters",
+         f"{topic}-bad", "--checkpoint", str(checkpoint), "--format", "json", "--schema", "n:INT",
+         "--records-per-batch", "10", "--memory", "512m", "--jars", str(COMPAT_DIR / "ivy")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, **SHORT_RUN},
+    )  # fmt: skip
+    try:
+        wait_until(
+            lambda: [*checkpoint.rglob("offsets/2")] or running.poll() is not None,
+            "the third batch", seconds=120,
+        )
+        os.killpg(running.pid, signal.SIGTERM)
+        out, told = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert (running.returncode, out) == (128 + signal.SIGTERM, "")
+    [line] = [line for line in told.splitlines() if not line.startswith(STARTS)]
+    assert line.startswith("ottla pipeline: interrupted; run the same command again")
+
+
 @pytest.mark.one_broker
 def test_a_replay_waits_for_a_broker_that_is_away_before_it_writes(
     spark: SparkSession, new_broker: Callable[..., Broker], tmp_path: Path,

@@ -282,7 +282,7 @@ def _session(options: argparse.Namespace) -> Any:
         # pyspark installs a handler that may call the JVM during another call to the JVM;
         # `handled` restores our handler afterwards.
         with handled(signal.getsignal(signal.SIGINT)):
-            return session(
+            spark = session(
                 "ottla pipeline", master=options.master, memory=options.memory, jars=options.jars,
                 log_level="OFF",
             )  # fmt: skip
@@ -290,3 +290,7 @@ def _session(options: argparse.Namespace) -> Any:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(null)
+    # If a signal ends the JVM too, pyspark's server for accumulators loses its connection, and
+    # would print a traceback beside the command's own message.
+    spark.sparkContext._accumulatorServer.handle_error = lambda request, address: None
+    return spark

@@ -237,7 +237,8 @@ def _delete(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[Place, t
 
 
 def delete_or_raise(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[Place, int]:
-    """Like `delete_records`, but raises Refused with a reason for each partition that failed."""
+    """Like `delete_records`, but raises Refused if partitions failed. The message has a reason for
+    each of these, and names the others, whose records were deleted."""
     done = delete_records(cluster, below)
     failed = {place: code for place, (code, _) in done.items() if code}
     outside = [place for place in failed if failed[place] == ErrorCode.OFFSET_OUT_OF_RANGE]
@@ -249,6 +250,10 @@ def delete_or_raise(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[
             text += (f": {below[place]} is not one of the offsets {first[place].offset} to"
                      f" {last[place].offset}")
         reasons.append(text)
+    trimmed = {place: low for place, (code, low) in done.items() if not code}
     if failed:
+        if trimmed:
+            names = ", ".join(f"{topic}-{index}" for topic, index in sorted(trimmed))
+            reasons.append(f"trimmed: {names}")
         raise Refused(next(iter(failed.values())), "; ".join(reasons))
-    return {place: low for place, (_, low) in done.items()}
+    return trimmed

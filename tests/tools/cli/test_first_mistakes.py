@@ -201,6 +201,10 @@ def test_every_partition_that_cannot_be_trimmed_is_named_with_its_offsets(ottla:
     assert done.status == 1 and done.err == (
         "ottla topic trim: ledger-0: offset out of range: 5 is not one of the offsets 0 to 0;"
         " ledger-1: offset out of range: 5 is not one of the offsets 0 to 1\n")
+    done = ottla("topic trim ledger --before 1 --yes")
+    assert done.status == 1 and done.err == (
+        "ottla topic trim: ledger-0: offset out of range: 1 is not one of the offsets 0 to 0;"
+        " trimmed: ledger-1\n")
 
 
 def test_a_group_that_is_not_found_is_named_once(ottla: Ottla) -> None:

@@ -93,21 +93,30 @@ def tell(line: str) -> None:
         log.warning("%s", line.removeprefix("ottla console: "))
 
 
-def start_console(
-    config: BrokerConfig, listeners: Mapping[str, str]
-) -> ConsoleProcess | None:
-    """Start the console. `listeners` has the address of the first listener of each security
-    protocol. Returns None if `ottla.console.listener` is not set, or if no listener has the
-    console's protocol."""
+def console_protocol(config: BrokerConfig) -> str | None:
+    """The security protocol with which the console connects to the broker; None if
+    `ottla.console.listener` is not set. Raises SettingsError: call this before the broker starts.
+    """
     if not config.ottla_console_listener:
+        return None
+    path = config.ottla_console_config
+    properties = properties_of(path) if path else {}
+    return properties.get("security.protocol", "PLAINTEXT").strip().upper()
+
+
+def start_console(
+    config: BrokerConfig, protocol: str | None, listeners: Mapping[str, str]
+) -> ConsoleProcess | None:
+    """Start the console. `protocol` is the result of `console_protocol`. `listeners` has the
+    address of the first listener of each security protocol. Returns None if `protocol` is None, or
+    if no listener has it."""
+    if protocol is None:
         return None
     command = [sys.executable, "-m", "ottla", "console", "--with-parent",
                "--listen", config.ottla_console_listener]
-    protocol = "PLAINTEXT"
     if config.ottla_console_config:
-        protocol = properties_of(config.ottla_console_config).get("security.protocol", protocol)
         command += ["--command-config", config.ottla_console_config]
-    address = listeners.get(protocol.strip().upper())
+    address = listeners.get(protocol)
     if address is None:
         log.warning(
             "the console does not start: no listener has the protocol %s; set %s to a file of "

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ottla import __version__
-from ottla.broker.console_process import start_console
+from ottla.broker.console_process import console_protocol, start_console
 from ottla.broker.listening_sockets import listen
 from ottla.broker.log_output import say, shown
 from ottla.broker.network.poller import BrokerLoop
@@ -33,7 +33,10 @@ from ottla.wire.wording import counted
 log = logging.getLogger("ottla.server")
 
 
-async def _serve(config: BrokerConfig, say_more: Callable[[str], str] | None) -> None:
+async def _serve(
+    config: BrokerConfig, protocol: str | None, say_more: Callable[[str], str] | None
+) -> None:
+    """Serve until a signal. `protocol` is the console's, None without a console."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
@@ -78,17 +81,13 @@ async def _serve(config: BrokerConfig, say_more: Callable[[str], str] | None) ->
         "serving cluster %s with %s; the start took %.2f s", server.storage.cluster_id,
         counted(len(server.metadata_log.image.topics), "topic"), loop.time() - began,
     )
-    directories = ",".join(str(path) for path in config.log_directories())
     Garbage().begin()           # excludes existing objects: they live as long as the broker
-    ready = f"node {config.node_id} on {','.join(addresses)}, data in {directories}"
-    for handler in logging.getLogger().handlers:
-        handler.flush()                 # so that the ready line is the last one
-    say(f"ottla ready: {ready}")
+    _say_ready(config, addresses)
     if say_more is not None:
         say(say_more(addresses[0].partition("://")[2]))
     notify("READY=1", f"STATUS=serving {', '.join(addresses)}")
     _look_names_up(config)
-    console = start_console(config, _by_protocol(server))
+    console = start_console(config, protocol, _by_protocol(server))
     serving = True
     if asked_early:
         reload()
@@ -103,6 +102,13 @@ async def _serve(config: BrokerConfig, say_more: Callable[[str], str] | None) ->
     if not stopped.is_set():
         raise StorageFailed(server.failure.result())
     log.info("stopped: all data are on disk")
+
+
+def _say_ready(config: BrokerConfig, addresses: list[str]) -> None:
+    directories = ",".join(str(path) for path in config.log_directories())
+    for handler in logging.getLogger().handlers:
+        handler.flush()                 # so that the ready line is the last one
+    say(f"ottla ready: node {config.node_id} on {','.join(addresses)}, data in {directories}")
 
 
 def _advertised(server: Server) -> list[str]:
@@ -174,6 +180,7 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
     """
     try:
         config = BrokerConfig.of(sources)
+        protocol = console_protocol(config)
     except (SettingsError, OSError) as error:
         for warning in error.warnings if isinstance(error, SettingsError) else ():
             log.warning("%s", warning)
@@ -189,7 +196,7 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
     keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=BrokerLoop) as runner:
-            runner.run(_serve(config, say_more))
+            runner.run(_serve(config, protocol, say_more))
     except SettingsError as error:
         _complain(error, sources.details(error))
         return 2

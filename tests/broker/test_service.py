@@ -183,6 +183,23 @@ def test_the_reason_of_a_failed_start_is_in_the_logs_form(tmp_path: Path) -> Non
     assert said["level"] == "ERROR" and said["message"].startswith("ottla: num.partitions")
 
 
+def test_a_console_that_cannot_be_configured_is_refused_before_anything_is_served(
+    tmp_path: Path,
+) -> None:
+    broken = tmp_path / "client.properties"
+    broken.write_text("sasl.username=\\u12\n")
+    for named, why in ((tmp_path / "absent", "No such file"), (broken, "line 1: sasl.username")):
+        service = Service(
+            tmp_path, "--override", "ottla.console.listener=127.0.0.1:0",
+            "--override", f"ottla.console.config={named}",
+        )
+        assert service.process.wait(WAIT_SECONDS) == 2
+        assert service.process.stdout is not None and not service.process.stdout.read()
+        said = service.text().splitlines()[-1]
+        assert said.startswith(f"ottla: ottla.console.config: cannot read {named}: {why}"), said
+        assert not (tmp_path / "data").exists(), "a refused start leaves nothing behind"
+
+
 def test_lines_of_text_have_a_time_with_a_zone(service: Service) -> None:
     service.ready()
     lines = [line for line in service.text().splitlines() if " ottla.server: " in line]

@@ -341,9 +341,9 @@ class Broker:
         if unnamed or others:
             raise TypeError(no_duration(unnamed, others))
         passed = milliseconds(days=days, hours=hours, minutes=minutes, seconds=seconds, ms=ms)
-        now_ms = int(self._running().ask("advance", ms=passed))
-        self._passed_ms += passed
-        return now_ms
+        broker = self._running()
+        self._passed_ms += passed       # first: without an answer in time, the clock moves too
+        return int(broker.ask("advance", ms=passed))
 
     def fill_disk(self, bytes_left: int = 0) -> None:
         """Let the broker's disk accept `bytes_left` more bytes, then fail writes with ENOSPC."""

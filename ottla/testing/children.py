@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import select
@@ -30,6 +31,7 @@ class Child:
         self.lock = threading.Lock()
         self.is_ready = False
         self._received = b""
+        self._numbers = itertools.count(1)
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 # -P: a test's directory may have modules named like those of the standard library.
@@ -49,16 +51,20 @@ class Child:
         """Executes one command and returns its result. Raises BrokerFailed."""
         with self.lock:
             assert self.process.stdin is not None
+            command = next(self._numbers)
+            line = json.dumps({"command": command, "do": do, **fields}).encode() + b"\n"
             try:
-                self.process.stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
+                self.process.stdin.write(line)
             except (BrokenPipeError, ValueError):
                 raise BrokerFailed(self._text("is not running")) from None
-            answer = self._answer(COMMAND_SECONDS)
+            answer = self._answer(COMMAND_SECONDS, command)
         if "error" in answer:
             raise BrokerFailed(self._text(f"could not execute {do!r}: {answer['error']}"))
         return answer["ok"]
 
-    def _answer(self, seconds: float) -> dict[str, Any]:
+    def _answer(self, seconds: float, command: int | None = None) -> dict[str, Any]:
+        """The answer to a command. Skips late answers to earlier commands, whose callers gave up or
+        were interrupted. Without `command`, the line that says that the process is ready."""
         assert self.process.stdout is not None
         deadline = time.monotonic() + seconds
         while True:
@@ -67,7 +73,8 @@ class Child:
                 self._received = rest
                 if line.startswith(b"{"):
                     answer: dict[str, Any] = json.loads(line)
-                    return answer
+                    if answer.get("command") == command:
+                        return answer
                 continue
             left = deadline - time.monotonic()
             poll = select.poll()    # `select` takes no descriptor above 1,023

@@ -1,8 +1,8 @@
 """The child's side of the pipes: reads commands, answers them, notices that the test process ended.
 
-A line is one JSON object. A command's answer is one line, `{"ok": …}` or `{"error": "…"}`. Usually
-the pipe closes when the test process ends. A process that the test process forked may keep the pipe
-open, so a pidfd watches the test process itself too.
+A line is one JSON object. A command's answer is one line, with the command's number and either `ok`
+or `error`: `{"command": 7, "ok": …}`. Usually the pipe closes when the test process ends. A process
+that the test process forked may keep the pipe open, so a pidfd watches the test process itself too.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class Control:
 
     async def _run(self) -> None:
         while True:
-            line = await self.waiting.get()
+            fields = json.loads(await self.waiting.get())
+            command = fields.pop("command")
             try:
-                command = json.loads(line)
-                result = await self.commands[command.pop("do")](**command)
+                result = await self.commands[fields.pop("do")](**fields)
             except Exception as error:
-                self.say({"error": f"{type(error).__name__}: {error}"})
+                self.say({"command": command, "error": f"{type(error).__name__}: {error}"})
             else:
-                self.say({"ok": result})
+                self.say({"command": command, "ok": result})

@@ -250,6 +250,22 @@ def test_a_paused_broker_answers_when_it_goes_on(broker: Broker) -> None:
         assert client.answer(sent).brokers[0].port == broker.port
 
 
+def test_a_late_answer_to_a_command_is_not_taken_for_that_of_the_next(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = broker.advance(ms=0)
+    broker.pause()
+    with monkeypatch.context() as patched:
+        patched.setattr("ottla.testing.children.COMMAND_SECONDS", 0.05)
+        for late in (broker.free_disk, lambda: broker.advance(hours=9)):
+            with pytest.raises(BrokerFailed, match="did not answer within"):
+                late()
+    broker.resume()
+    assert broker.advance(ms=0) >= began + 9 * 3_600_000
+    broker.restart()
+    assert broker.advance(ms=0) >= began + 9 * 3_600_000, "the clock does not go back"
+
+
 def test_bytes_that_are_no_kafka_reach_the_broker_too(broker: Broker) -> None:
     with socket.create_connection((broker.host, broker.port)) as foreign:
         foreign.settimeout(WAIT_SECONDS)

@@ -151,8 +151,7 @@ class Proxied:
                 self.to_client.write(length + frame)
                 await self._pump_back(from_broker)
                 return
-            pending = self.pending.popleft()
-            self.room.release()
+            pending = self.pending[0]   # until its answer is sent, no later answer may be
             rule = pending.rule
             if rule is not None and rule.kind == DROP:
                 self.end()
@@ -164,6 +163,8 @@ class Proxied:
                 sent = _changed(pending.header, frame, rule)
             self._record(RESPONSE, pending.header, sent[LENGTH_SIZE:])
             self.to_client.write(sent)
+            self.pending.popleft()
+            self.room.release()
             await self._send_own_answers()
 
     async def _send_own_answers(self) -> None:

@@ -197,6 +197,17 @@ def test_answers_stay_in_order_when_some_are_the_proxys_own(broker: Broker) -> N
         assert [answers[1].error_code, answers[3].error_code] == [15, 0]
 
 
+def test_answers_stay_in_order_when_an_earlier_one_is_delayed(broker: Broker) -> None:
+    with connection(broker) as client, connection(broker) as other:
+        client.call(ListGroupsRequest(), 4)
+        broker.delay("ListGroups", 0.3, after=True)
+        broker.fail("ListGroups", "COORDINATOR_NOT_AVAILABLE")
+        asked = [client.send(ListGroupsRequest(), 4)]
+        other.negotiate()       # meanwhile the proxy gets the answer that it delays
+        asked += [client.send(ListGroupsRequest(), 4) for _ in range(2)]
+        assert [client.answer(sent).error_code for sent in asked] == [0, 15, 0]
+
+
 def test_a_fault_may_be_for_one_client_only(broker: Broker) -> None:
     broker.drop("Metadata", client_id="unlucky", count=None)
     with Connection((broker.host, broker.port), client_id="lucky") as lucky:

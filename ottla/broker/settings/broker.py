@@ -267,7 +267,7 @@ class BrokerSettings(ListenerSettings):
         " more, a compaction takes several passes.")
     log_cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second", 1.7976931348623157e308, dynamic=True,
-        help="Maximum bytes that the cleaner reads and writes per second.")
+        help="Maximum bytes that the cleaner reads and writes per second; with 0 compaction waits.")
     log_retention_check_interval_ms: Long = setting(
         "log.retention.check.interval.ms", 300_000, at_least=1,
         help="How often segments are checked for deletion.")

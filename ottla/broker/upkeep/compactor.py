@@ -37,10 +37,14 @@ log = logging.getLogger("ottla.cleaner")
 SLICE_SECONDS = 0.0001
 """Half the time of a small request, so a slice hardly affects the latency of requests that wait for
 it."""
+RATE_SECONDS = 1.0
+"""How long a pause lasts before the rate is read again, so that a new rate applies soon."""
 
 
 class LogCleaner:
     """Compacts this broker's logs. `in_thread` runs blocking calls beside the loop."""
+
+    pause = staticmethod(asyncio.sleep)
 
     def __init__(
         self, config: BrokerConfig, clock: Clock, replicas: Replicas, storage: Storage,
@@ -112,7 +116,7 @@ class LogCleaner:
         try:
             for task in steps:
                 if task is None:
-                    await asyncio.sleep(self.pause(cleaner))
+                    await self.rest(cleaner)
                 else:
                     await self.in_thread(task.run)
         except Abandoned as reason:
@@ -140,7 +144,15 @@ class LogCleaner:
         read = cleaner.reading
         self.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
 
-    def pause(self, cleaner: Cleaner) -> float:
-        """Seconds until the next step: SLICE_SECONDS, or more if the throttle requires it."""
-        moved = cleaner.take_moved()
-        return max(SLICE_SECONDS, moved / self.config.log_cleaner_io_max_bytes_per_second)
+    async def rest(self, cleaner: Cleaner) -> None:
+        """Pause for SLICE_SECONDS, or longer if log.cleaner.io.max.bytes.per.second requires it. As
+        in Kafka, compaction waits while the rate is 0, and has no limit while it is negative."""
+        left: float = cleaner.take_moved()
+        while True:
+            rate = self.config.log_cleaner_io_max_bytes_per_second
+            due = left / rate if rate else RATE_SECONDS * bool(left)
+            seconds = min(max(SLICE_SECONDS, due), RATE_SECONDS)
+            await self.pause(seconds)
+            left -= seconds * rate
+            if left <= 0 or rate < 0:
+                return

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.threads import flusher
+from ottla.broker.upkeep.compactor import SLICE_SECONDS, LogCleaner
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.log.compaction.choice import cleanable
 from ottla.replication.partition import Partition
@@ -165,15 +166,37 @@ def test_a_sealed_segment_that_finds_no_descriptors_is_flushed_once_there_are_so
         )
 
 
-def test_a_throttled_cleaner_pauses_for_what_it_moved(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rates", "pauses"),
+    [
+        ([10_000], [0.5]),
+        ([2000], [1.0, 1.0, 0.5]),
+        ([1, 1, 1e9], [1.0, 1.0, SLICE_SECONDS]),
+        ([0, 0, 10_000], [1.0, 1.0, 0.5]),
+        ([1.7976931348623157e308], [SLICE_SECONDS]),
+        ([-1], [SLICE_SECONDS]),
+    ],
+    ids=["half a second", "seconds", "a new rate", "0", "no limit", "below 0"],
+)
+def test_a_throttled_cleaner_waits_for_what_it_moved_and_a_new_rate_counts_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rates: list[float], pauses: list[float]
+) -> None:
     class Moved:
         def take_moved(self) -> int:
             return 5000
 
-    settings = {**SETTINGS, "log_cleaner_io_max_bytes_per_second": 10_000}
-    with RunningBroker(tmp_path, **settings) as broker:
-        cleaner = broker.server.housekeeping.work.cleaner
-        assert cleaner.pause(Moved()) == 0.5  # type: ignore[arg-type]
+    taken: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        taken.append(seconds)
+        config.log_cleaner_io_max_bytes_per_second = rates[min(len(taken), len(rates) - 1)]
+
+    monkeypatch.setattr(LogCleaner, "pause", staticmethod(pause))
+    with RunningBroker(tmp_path, log_cleaner_enable="false") as broker:
+        config = broker.config
+        config.log_cleaner_io_max_bytes_per_second = rates[0]
+        broker.run(broker.server.housekeeping.work.cleaner.rest(Moved()))
+    assert taken == pytest.approx(pauses, rel=0.01)
 
 
 @pytest.mark.parametrize("fails", ["before the start", "after the start", "whenever it is opened"])

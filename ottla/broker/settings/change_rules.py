@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from ottla.broker.settings.broker import CLEANER_MEMORY_MIN, DYNAMIC, BrokerSettings
 from ottla.broker.settings.config import TOPIC_DEFAULTS, limits_by_host, why_unknown
@@ -28,7 +29,8 @@ MATCHED = (
     "client_source_address", "client_source_port",
 )
 """The attributes that a subscription to client metrics may match (KIP-714)."""
-GROUP_SETTINGS = frozenset({"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"})
+TIMES = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
+GROUP_SETTINGS = frozenset(TIMES)
 """The settings of groups that have an effect here."""
 GROUP_LIMITS = re.compile(
     r"(consumer|share|streams)\.((?:session|heartbeat)\.(?:timeout|interval)\.ms)"
@@ -189,9 +191,9 @@ def without_effect(names: Iterable[str]) -> str | None:
 
 def _parse_known(
     scope: str, what: str, configs: Mapping[str, str], refusal: type[ProtocolError]
-) -> dict[str, object]:
+) -> dict[str, Any]:
     known = kafka_settings(scope)
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for name, text in configs.items():
         if name not in known:
             raise refusal(f"Unknown {what}: {name}{did_you_mean(name, known)}")
@@ -213,6 +215,11 @@ def _check_group(
             f" assigns partitions at once; a group may set {', '.join(sorted(GROUP_SETTINGS))}"
         )
     broker = kafka_settings("broker")
+
+    def of_broker(name: str) -> Any:
+        setting = broker[name].setting
+        return setting.parse(static[name]) if name in static else setting.default
+
     for name, value in values.items():
         limited = GROUP_LIMITS.fullmatch(name)
         if limited is None or not isinstance(value, int):
@@ -221,10 +228,13 @@ def _check_group(
             limit_name = f"group.{limited[1]}.{word}.{limited[2]}"
             if limit_name not in broker:
                 continue
-            setting = broker[limit_name].setting
-            limit = setting.parse(static[limit_name]) if limit_name in static else setting.default
+            limit = of_broker(limit_name)
             if value < limit if word == "min" else value > limit:
                 raise InvalidConfig(f"{name} must be {relation} than or equal to {limit_name}")
+    if not GROUP_SETTINGS.isdisjoint(values):
+        session, interval = (values.get(name, of_broker(f"group.{name}")) for name in TIMES)
+        if session <= interval:
+            raise InvalidConfig(f"{TIMES[0]} must be greater than {TIMES[1]}")
 
 
 def _check_client_metrics(

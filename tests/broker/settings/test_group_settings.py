@@ -16,7 +16,7 @@ from ottla.wire.messages import (
 )
 from tests.broker.running import RunningBroker, WireClient
 
-GROUP, SET = 32, 0
+GROUP, SET, DELETE = 32, 0, 1
 
 
 def config(*overrides: str) -> BrokerConfig:
@@ -103,6 +103,35 @@ def test_a_groups_own_settings_stay_within_the_brokers_limits(
     resource = made(resource_type=GROUP, resource_name="g", configs=[change])
     [answer] = client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
     assert answer.error_code == code
+
+
+def test_a_groups_session_timeout_is_longer_than_its_heartbeat_interval(data: Path) -> None:
+    """As in Kafka, the broker's value counts for the one of the two that the group does not set."""
+    session, interval = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    limits = {
+        "group_consumer_min_session_timeout_ms": 6000, "group_consumer_session_timeout_ms": 12_000}
+    made = IncrementalAlterConfigsRequest.Resource
+    with RunningBroker(data, **limits) as broker, WireClient(broker.address) as client:
+        for settings, allowed in (
+            ({interval: "12000"}, False),
+            ({interval: "11999"}, True),
+            ({session: "11999"}, False),
+            ({session: "15000", interval: "15000"}, False),
+            ({session: "15001", interval: "15000"}, True),
+            ({session: None}, False),
+            ({session: None, interval: None}, True),
+            ({session: "6000"}, True),
+        ):
+            changes = [
+                made.Config(name=name, config_operation=SET if value else DELETE, value=value)
+                for name, value in settings.items()
+            ]
+            resource = made(resource_type=GROUP, resource_name="g", configs=changes)
+            request = IncrementalAlterConfigsRequest(resources=[resource])
+            [answer] = client.call(request, 1).responses
+            assert answer.error_code == (0 if allowed else ErrorCode.INVALID_CONFIG), settings
+            if not allowed:
+                assert answer.error_message == f"{session} must be greater than {interval}"
 
 
 def test_a_member_is_told_the_interval_of_its_group(

@@ -67,27 +67,38 @@ class History:
         """Write and read the series of this cluster from now on."""
         with self.lock:
             if cluster != self.cluster:
-                self.cluster, self.ids = cluster, {}
-                for row in self.connection.execute(
-                    "select kind, name, measure, id from series where cluster = ?", (cluster,)
-                ):
-                    self.ids[row[:3]] = row[3]
+                self.cluster = cluster
+                self._read_ids()
+
+    def _read_ids(self) -> None:
+        self.ids = {
+            (kind, name, measure): series
+            for kind, name, measure, series in self.connection.execute(
+                "select kind, name, measure, id from series where cluster = ?", (self.cluster,))
+        }
 
     def write(self, samples: Iterable[Sample], now: float | None = None) -> None:
         """Adds each sample to its series as a point."""
         moment = int(time.time() if now is None else now)
-        with self.lock, self.connection:
-            rows, silent = [], self._silent(moment)
-            for sample in samples:
-                if (series := self._series(sample, moment, silent)) is not None:
-                    rows += [
-                        (series, level, moment - moment % step, sample.value)
-                        for level, (step, _) in enumerate(LEVELS)
-                    ]
-            self.connection.executemany("insert or replace into point values (?, ?, ?, ?)", rows)
-            self.connection.executemany(
-                "update series set written = ? where id = ?",
-                {(moment, row[0]) for row in rows})
+        with self.lock:
+            try:
+                with self.connection:
+                    self._write(samples, moment)
+            except BaseException:
+                self._read_ids()        # the transaction's new series are not in the file
+                raise
+
+    def _write(self, samples: Iterable[Sample], moment: int) -> None:
+        rows, silent = [], self._silent(moment)
+        for sample in samples:
+            if (series := self._series(sample, moment, silent)) is not None:
+                rows += [
+                    (series, level, moment - moment % step, sample.value)
+                    for level, (step, _) in enumerate(LEVELS)
+                ]
+        self.connection.executemany("insert or replace into point values (?, ?, ?, ?)", rows)
+        self.connection.executemany(
+            "update series set written = ? where id = ?", {(moment, row[0]) for row in rows})
 
     def _silent(self, moment: int) -> Iterator[Key]:
         """The series without a new point for SILENT_SECONDS, the longest silent first."""

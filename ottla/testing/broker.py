@@ -143,8 +143,11 @@ class Broker:
 
     @property
     def log(self) -> str:
-        """What the broker has logged so far."""
-        return (self.directory / "broker.log").read_text(errors="replace")
+        """What the broker has logged so far; nothing once its directory is removed."""
+        try:
+            return (self.directory / "broker.log").read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
 
     @property
     def pid(self) -> int:

@@ -7,6 +7,7 @@ import re
 import socket
 import sqlite3
 import ssl
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -170,6 +171,23 @@ def test_history_keeps_a_week_in_three_levels(tmp_path: Path) -> None:
         assert points[-1][1] == end - 120 and points[0][0] >= end - kept
     rows = history.connection.execute("select count(*) from point").fetchone()[0]
     assert rows <= sum(kept // max(step, 120) + 1 for step, kept in LEVELS)
+    history.close()
+
+
+def test_history_that_could_not_be_written_does_not_mix_two_topics(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.sqlite")
+    history.begin("c")
+
+    def failing() -> Iterator[Sample]:
+        yield Sample("topic", "a", "offset", 1)
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError):
+        history.write(failing(), 100)
+    history.write([Sample("topic", "b", "offset", 2)], 110)
+    history.write([Sample("topic", "a", "offset", 3)], 120)
+    for name, point in (("a", (120, 3)), ("b", (110, 2))):
+        assert history.points("topic", name, "offset", 3600, 120) == [point]
     history.close()
 
 

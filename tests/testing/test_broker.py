@@ -322,7 +322,7 @@ def test_a_broker_that_was_closed_leaves_nothing(tmp_path: Path) -> None:
         assert (directory / "data").is_dir()
     with pytest.raises(BrokerFailed, match="the broker has been closed"):
         _ = broker.bootstrap_servers
-    assert not directory.exists()
+    assert not directory.exists() and broker.log == ""
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     with pytest.raises(ConnectionRefusedError):

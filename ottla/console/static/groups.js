@@ -80,9 +80,11 @@ function resetOf(values) {
   if (values.file) {
     const offsets = values.file.split(/\r?\n/).filter(Boolean).map((text) => {
       const [topic, partition, offset] = text.split(",").map((one) => one.replaceAll('"', "").trim());
-      return { topic, partition: Number(partition), offset: Number(offset) };
+      return { topic, partition, offset };
     }).filter((row) => row.topic !== "topic" && row.topic !== "TOPIC");
-    return { offsets };
+    const wrong = offsets.find((row) => !/^\d+$/.test(row.partition) || !/^\d+$/.test(row.offset));
+    if (wrong) throw new Error(`Expected lines such as orders,0,1200 (topic, partition, offset), not ${Object.values(wrong).join(",")}`);
+    return { offsets: offsets.map((row) => ({ topic: row.topic, partition: Number(row.partition), offset: Number(row.offset) })) };
   }
   const to = { "the beginning": "beginning", "the end": "end", "an offset": values.value, "by records": values.value.startsWith("-") ? values.value : `+${values.value.replace("+", "")}` }[values.to];
   if (to !== undefined) return { topics, to };

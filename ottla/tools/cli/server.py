@@ -132,6 +132,8 @@ def dev(options: Namespace) -> int:
                     topics.create(cluster, topic, partitions=count)
             print(f"BOOTSTRAP_SERVERS={address}", flush=True)
             wait_end(process, None if options.detach_stdin else sys.stdin.fileno())
+            if status := process.poll():
+                raise ClientError(f"the broker ended by itself, with status {status}")
         except KeyboardInterrupt:
             pass
         finally:

@@ -537,6 +537,19 @@ def test_a_broker_for_a_while_ends_by_sigterm_too() -> None:
     assert Ottla(address)("topic list --timeout 0.1").status == 1
 
 
+def test_a_broker_for_a_while_that_is_killed_is_no_success() -> None:
+    process = subprocess.Popen(
+        command("server", "dev", "--detach-stdin"), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline()
+    [broker] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(broker), signal.SIGKILL)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert said.endswith("ottla server dev: the broker ended by itself, with status -9\n")
+
+
 def test_what_a_deserializer_cannot_read_is_said_in_one_line(ottla: Ottla) -> None:
     ottla.ok("topic create texts --partitions 1")
     ottla.ok("produce texts", b"no number\n12345678\n")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from ottla.client.copied_settings import NOT_COPIED
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import DataLost, PipelineError
 from ottla.spark_interop.pipelines import query_run, transactional
@@ -19,13 +20,6 @@ from ottla.wire.wording import counted
 
 # Copied even if they are the source cluster's defaults: the destination's defaults may differ.
 ALWAYS_COPIED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
-NOT_COPIED = (
-    "message.timestamp.type",  # records keep their timestamps
-    # Records that were new when the source accepted them may be too old for these limits now.
-    "message.timestamp.before.max.ms", "message.timestamp.difference.max.ms",
-    "min.insync.replicas", "unclean.leader.election.enable",  # for the source's cluster only
-    "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
-)  # fmt: skip
 RECORD_BYTES_MAX = 2**31 - 1  # the highest max.message.bytes that a broker accepts
 HEADER_BYTES = 64 * 1024  # a pipeline may add this much to a record of the maximum size
 FOR_EVER = -1

@@ -14,9 +14,10 @@ from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError, Refused, TimedOut, Unreachable
 from ottla.client.similar_names import similar
 from ottla.client.transport import Security
-from ottla.tools.admin import configs, groups, offsets, topics
+from ottla.tools.admin import groups, offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.admin.uuids import show_uuid
+from ottla.tools.cli import mirror_topics
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import read_client_properties
 from ottla.tools.stream.client_settings import reason_with_code
@@ -31,9 +32,9 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 POLL_SECONDS = 0.5
 REPORT_SECONDS = 10.0
 KEEP_SECONDS = 3600.0
+"""After this time, the progress of a partition is committed again, so that it does not expire."""
 SETTLED_SECONDS = 1.0
 """A topic that is unknown before and after this time was deleted."""
-"""After this time, the progress of a partition is committed again, so that it does not expire."""
 CONNECT_SECONDS = 5.0
 PRODUCER = {"linger.ms": "20", "compression.type": "lz4", "message.max.bytes": str(16 << 20)}
 
@@ -143,7 +144,7 @@ class Mirror:
 
     def prepare(self) -> None:
         """Determines the topics to copy. Unless this is a dry run, creates missing topics and
-        partitions in the target; new topics get the settings that they have in the source."""
+        partitions in the target."""
         self.source.refresh()
         self.target.refresh()
         if self.source.cluster_id == self.target.cluster_id and not self.prefix:
@@ -200,17 +201,8 @@ class Mirror:
 
     def make(self, name: str, count: int) -> None:
         """Create one topic in the target, or give it the partitions that it lacks."""
-        copy = self.names[name]
-        [found] = topics.describe(self.target, [copy])
-        if found.error:
-            settings = {
-                item.name: item.value
-                for item in configs.describe(self.source, configs.TOPIC, name)
-                if item.config_source == 1 and item.value is not None
-            }
-            topics.create(self.target, copy, partitions=count, configs=settings)
-        elif len(found.partitions) < count:
-            topics.grow(self.target, copy, count)
+        for line in mirror_topics.make(self.source, self.target, name, self.names[name], count):
+            print(f"ottla mirror: {line}", file=sys.stderr)
 
     def copy(self) -> None:
         """With --once, copy what the source has at the start; without --once, copy for ever."""

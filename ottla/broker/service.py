@@ -219,16 +219,17 @@ def _complain(error: Exception, hint: str = "") -> None:
 def _hint(config: BrokerConfig) -> str:
     """Advice if the broker could not start because another process uses a log directory, or because
     the directory belongs to Apache Kafka. Otherwise ""."""
-    from ottla.broker.lock_holder import holder_of  # seldom needed
+    from ottla.broker.first_steps import program  # seldom needed
+    from ottla.broker.lock_holder import holder_of
 
     for path in config.log_directories():
         if (pid := holder_of(path)) not in (0, os.getpid()):
             return (
-                f" `ottla server stop --data-dir {path}` stops process {pid}, which uses this"
+                f" `{program()} server stop --data-dir {path}` stops process {pid}, which uses this"
                 " directory."
             )
         if _is_kafkas(path):
-            how = "`ottla log import --help` says how to adopt it"
+            how = f"`{program()} log import --help` says how to adopt it"
             return f"\nottla: {path} is a log directory of Apache Kafka: {how}"
     return ""
 

@@ -42,7 +42,7 @@ def test_a_second_broker_names_the_first_and_the_command_that_stops_it(service: 
     )  # fmt: skip
     assert second.returncode == 1
     assert re.search(
-        r"ottla: (.*) is in use by another process.* `ottla server stop --data-dir \1` stops"
+        r"ottla: (.*) is in use by another process.* `\S*ottla server stop --data-dir \1` stops"
         rf" process {service.process.pid}, which uses this directory\.$", second.stderr.rstrip(),
     ), second.stderr  # fmt: skip
 
@@ -253,6 +253,25 @@ def test_a_start_that_is_refused_says_what_to_do(tmp_path: Path) -> None:
     assert service.process.wait(WAIT_SECONDS) == 1
     last = service.text().splitlines()[-1]
     assert last.startswith("ottla: listener PLAINTEXT cannot listen on no-such.invalid:9092")
+
+
+@pytest.mark.parametrize("activated", [True, False])
+def test_the_command_in_a_hint_works_in_the_terminal_that_shows_it(
+    service: Service, activated: bool
+) -> None:
+    """`make run` does not put `ottla` on the PATH."""
+    service.ready()
+    own = Path(sys.prefix) / "bin"
+    environment = os.environ | {"PATH": f"{own}:/usr/bin:/bin" if activated else "/usr/bin:/bin"}
+    environment.pop("VIRTUAL_ENV", None)
+    second = subprocess.run(
+        [sys.executable, "-m", "ottla", "server", "start", service.properties],
+        stderr=subprocess.PIPE, text=True, timeout=WAIT_SECONDS, env=environment,
+    )  # fmt: skip
+    [command] = re.findall("`(.* server stop .*)`", second.stderr)
+    assert (command.split()[0] == "ottla") == activated
+    assert subprocess.run(command, shell=True, env=environment, check=False).returncode == 0
+    assert service.process.wait(WAIT_SECONDS) == 0
 
 
 def test_what_ends_a_start_is_said_without_numbers(tmp_path: Path) -> None:

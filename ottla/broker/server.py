@@ -21,7 +21,11 @@ from ottla.broker.security.secured_listeners import SecuredListeners
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings_reload import reload
 from ottla.broker.start.found_partitions import FoundPartitions
-from ottla.broker.start.log_directories import open_storage, refuse_logs_without_metadata
+from ottla.broker.start.log_directories import (
+    open_storage,
+    refuse_foreign_logs,
+    refuse_logs_without_metadata,
+)
 from ottla.broker.threads.flusher import Flusher
 from ottla.broker.threads.workers import Workers
 from ottla.broker.upkeep.checkpoint_writer import Checkpoints, high_watermarks
@@ -128,6 +132,7 @@ class Server:
             raise
 
     async def _open_alone(self) -> None:
+        refuse_foreign_logs(self.config, self.disk)
         self.storage = open_storage(self.config, self.disk, self.clock, self._hooks())
         store = StandaloneStore.open(self.storage, self.clock)
         metadata = self.metadata_log = MetadataLog(store, self.loop)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.service import READY, WAIT_SECONDS, Service, serves
+from tests.tools.kafka_directory import NODE, content, write_kafka
 from tests.waiting import until
 
 F_SETPIPE_SZ = 1031
@@ -253,6 +254,20 @@ def test_a_start_that_is_refused_says_what_to_do(tmp_path: Path) -> None:
     assert service.process.wait(WAIT_SECONDS) == 1
     last = service.text().splitlines()[-1]
     assert last.startswith("ottla: listener PLAINTEXT cannot listen on no-such.invalid:9092")
+
+
+def test_a_directory_of_apache_kafka_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    """Also if the node.id fits. Without Kafka's mark of a clean stop, its next start would have to
+    recover all logs."""
+    kafka = write_kafka(tmp_path / "data")
+    before = content(kafka)
+    for _ in range(2):
+        service = Service(tmp_path, "--override", f"node.id={NODE}")
+        assert service.process.wait(WAIT_SECONDS) == 1
+        refusal, hint = service.text().splitlines()[-2:]
+        assert "log.dirs has 5 partitions (__cluster_metadata-0 among them) without" in refusal
+        assert f"ottla: {kafka} is a log directory of Apache Kafka: `" in hint
+        assert content(kafka) == before
 
 
 @pytest.mark.parametrize("activated", [True, False])

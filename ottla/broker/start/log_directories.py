@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import resource
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.log.storage.log_directory import StorageRefused
+from ottla.log.files.checkpoints import Partition, partition_of
+from ottla.log.storage.known_directories import DIRECTORIES
+from ottla.log.storage.log_directory import META, StorageRefused
 from ottla.log.storage.storage import Hooks, Storage
+from ottla.replication.standalone import TOPIC
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
@@ -54,13 +58,35 @@ def open_segments_max(wanted: int, usual: int) -> int:
     return min(wanted, allowed)
 
 
+def refuse_foreign_logs(config: BrokerConfig, disk: Disk) -> None:
+    """Refuse to start on log directories that Apache Kafka wrote, before anything in them is
+    changed: Kafka may still need them, and `ottla log import` reads them. Raises StorageRefused."""
+    found: list[Partition] = []
+    foreign = False
+    for path in map(str, config.log_directories()):
+        try:
+            names = disk.subdirectories(path)
+            has_owner = disk.exists(f"{path}/{META}") and not disk.exists(f"{path}/{DIRECTORIES}")
+        except OSError:                 # a new directory, or one that `Storage.open` reports
+            continue
+        partitions = [key for name in names if (key := partition_of(name)) is not None]
+        foreign = foreign or (has_owner and bool(partitions))
+        found += partitions
+    if foreign and (TOPIC, 0) not in found:
+        raise _without_metadata(found)
+
+
 def refuse_logs_without_metadata(storage: Storage, image: MetadataImage) -> None:
     """Refuse to start a new cluster where records of an older one exist. Raises StorageRefused."""
     unknown = storage.unclaimed()
     if unknown and image.offset == 0:
-        topic, index = unknown[0]
-        raise StorageRefused(
-            f"log.dirs has {counted(len(unknown), 'partition')} ({topic}-{index} among them)"
-            " without metadata. Is a log directory missing or not mounted? To begin with an"
-            " empty broker, move these partitions away."
-        )
+        raise _without_metadata(unknown)
+
+
+def _without_metadata(unknown: Sequence[Partition]) -> StorageRefused:
+    topic, index = min(unknown)
+    return StorageRefused(
+        f"log.dirs has {counted(len(unknown), 'partition')} ({topic}-{index} among them)"
+        " without metadata. Is a log directory missing or not mounted? To begin with an"
+        " empty broker, move these partitions away."
+    )

@@ -8,7 +8,7 @@ log directory has a metadata log, names and topic ids come from the partitions' 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -74,6 +74,10 @@ class Plan:
     next_producer_id: int = 0
     notes: list[str] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
+    settings_known: bool = False
+    """Whether the topics' settings are known. Otherwise the topics keep all records."""
+    moved: int = 0
+    """How many topics an earlier run with --move has adopted and removed from the source."""
 
 
 class ErrorsOfLogs(Report):
@@ -116,8 +120,11 @@ def node_id_in(check: LogDirectoryCheck) -> int:
     return -1
 
 
-def make_plan(sources: list[Source], report: Report) -> Plan:
-    """Makes the plan, and checks every log in it. Raises ImportRefused, OSError."""
+def make_plan(
+    sources: list[Source], report: Report, there: Collection[bytes] = frozenset()
+) -> Plan:
+    """Makes the plan, and checks every log in it. `there` has the ids of the target's topics.
+    Raises ImportRefused, OSError."""
     clusters = {source.check.properties["cluster.id"] for source in sources}
     if len(clusters) > 1:
         raise ImportRefused(
@@ -125,15 +132,18 @@ def make_plan(sources: list[Source], report: Report) -> Plan:
             " log.dirs of one cluster"
         )
     plan = Plan(clusters.pop(), sources[0].node_id, all(source.clean for source in sources))
-    image, known = find_image(sources, plan)
+    image, plan.settings_known = find_image(sources, plan)
     plan.next_producer_id = image.next_producer_id
     for topic in image.topics.values():
         policy = image.configs.get(("topic", topic.name), {}).get("cleanup.policy", "")
+        if topic.topic_id in there and not is_complete(topic, sources):
+            plan.moved += 1
+            continue
         adopt_topic(topic, "compact" in policy, sources, plan, report)
     adopted = {topic.name for topic in plan.topics}
     plan.configs = (
         carried_settings(image, adopted, plan.node_id, plan.notes)
-        if known else settings_unknown(adopted)
+        if plan.settings_known else settings_unknown(adopted)
     )
     ignored = {"RegisterBrokerRecord", "RegisterControllerRecord", "BrokerRegistrationChangeRecord",
             "FenceBrokerRecord", "UnfenceBrokerRecord", "UnregisterBrokerRecord", "NoOpRecord",
@@ -181,6 +191,14 @@ def topic_id_of(path: str) -> bytes | None:
 
     nothing = RememberedPartition()
     return PartitionCheck(path, [], [], nothing, False, Report(quiet=True)).read_topic_id()
+
+
+def is_complete(topic: KraftTopic, sources: list[Source]) -> bool:
+    """Whether the sources have each partition of a topic."""
+    return all(
+        any((topic.name, index) in source.partitions for source in sources)
+        for index in topic.partitions
+    )
 
 
 def adopt_topic(

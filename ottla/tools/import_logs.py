@@ -12,16 +12,22 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
+from shlex import quote
+from typing import TYPE_CHECKING
 
 from ottla.client.command_line import INT32_MOST, limited
 from ottla.client.errors import reason_of
-from ottla.tools.adopted_files import adopt
-from ottla.tools.adoption_plan import Plan, Source, make_plan, read_source
+from ottla.tools.adopted_files import adopt, topics_to_adopt
+from ottla.tools.adoption_plan import Plan, make_plan, read_source
+from ottla.tools.adoption_target import read_target
 from ottla.tools.check_directory import DirectoryLocked, bytes_in, held
 from ottla.tools.findings import ImportRefused, Report, size_text
 from ottla.tools.kraft_image import KraftTopic, UnreadableKraft
 from ottla.wire.errors import StorageFailed
 from ottla.wire.wording import counted
+
+if TYPE_CHECKING:
+    from ottla.replication.metadata import MetadataImage
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -68,8 +74,11 @@ def run(options: Namespace) -> int:
             report.bytes_due = sum(
                 bytes_in(path) for source in sources for path in source.partitions.values()
             )
-            plan = make_plan(sources, report)
-            return carry_out(plan, sources, options)
+            node_id = sources[0].node_id if options.node_id is None else options.node_id
+            target = read_target(options.data_dir, node_id)
+            plan = make_plan(sources, report, {each.topic_id for each in target.topics.values()})
+            plan.node_id = node_id
+            return carry_out(plan, target, options)
     except BrokenPipeError:
         raise
     except (ImportRefused, DirectoryLocked, UnreadableKraft, StorageFailed, OSError) as error:
@@ -77,33 +86,42 @@ def run(options: Namespace) -> int:
         return 1
 
 
-def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
+def carry_out(plan: Plan, target: MetadataImage, options: Namespace) -> int:
     """Print what will be adopted, and adopt it."""
-    node_id = plan.node_id if options.node_id is None else options.node_id
     for note in plan.notes:
         print(f"note: {note}")
     for part in plan.left_out:
         print(f"left out: {part}")
     if options.dry_run:
-        print(f"would adopt {counts_of(plan, plan.topics)}")
+        topics = topics_to_adopt(plan, target)
+        print(f"would adopt {counts_of(plan, topics)}{already(plan, topics)}")
         return 0
-    topics = adopt(plan, options.data_dir, node_id, options.link or options.move, print)
+    topics = adopt(plan, options.data_dir, plan.node_id, options.link or options.move, print)
     if options.move:
         # Topics that an earlier run adopted stay in the source: since then, the source's topic or
         # the target's topic may have changed.
         for topic in topics:
             for index in topic.partitions:
                 shutil.rmtree(plan.partitions[topic.name, index].path)
-    there = len(plan.topics) - len(topics)
-    print(f"adopted {counts_of(plan, topics)}"
-          + (f"; {there} of the topics existed already (not changed)" if there else ""))
+    print(f"adopted {counts_of(plan, topics)}{already(plan, topics)}")
     if not plan.clean:
         print("the source was not stopped cleanly: the first start recovers the logs")
-    print(
-        f"start the broker with: ottla server start --override node.id={node_id} "
-        f"--override log.dirs={options.data_dir} --override listeners=PLAINTEXT://localhost:9092"
-    )
+    overrides = f"--override node.id={plan.node_id} --override log.dirs={quote(options.data_dir)}"
+    print(f"start the broker with: ottla server start {overrides} "
+          "--override listeners=PLAINTEXT://localhost:9092")
+    if topics and plan.settings_known:
+        print(
+            "if Kafka's server.properties has log.retention.… or log.cleanup.policy, start with"
+            f" that file instead: ottla server start server.properties {overrides}. Otherwise"
+            " Ottla's defaults apply, which keep records for a week"
+        )
     return 0
+
+
+def already(plan: Plan, topics: Sequence[KraftTopic]) -> str:
+    """The end of the line about the adopted topics: how many others an earlier run has adopted."""
+    there = len(plan.topics) - len(topics) + plan.moved
+    return f"; {there} of the topics existed already (not changed)" if there else ""
 
 
 def counts_of(plan: Plan, topics: Sequence[KraftTopic]) -> str:

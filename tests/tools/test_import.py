@@ -125,6 +125,57 @@ def test_a_move_takes_the_partitions_away(source: Path, target: Path) -> None:
         assert opened.values("t", 1) == [b"one", b"two", b"three"]
 
 
+@pytest.mark.parametrize("gone", [["t-0"], ["t-0", "t-1"], ["t-0", "t-1", "table-0"]])
+def test_a_move_that_was_interrupted_or_is_repeated_has_nothing_to_adopt(
+    source: Path, target: Path, capsys: Capture, gone: list[str]
+) -> None:
+    assert imported(source, target, "--link") == 0
+    for name in gone:                   # as after a crash while --move removes the partitions
+        shutil.rmtree(source / name)
+    capsys.readouterr()
+    for flags in (["--move"], ["--dry-run"]):
+        assert imported(source, target, *flags) == 0
+        printed = capsys.readouterr().out
+        assert "adopted 0 topics" in printed or "would adopt 0 topics" in printed
+        assert "2 of the topics existed already" in printed
+    with Opened(target) as opened:
+        assert opened.clean
+        assert opened.values("t", 1) == [b"one", b"two", b"three"]
+
+
+def test_a_target_of_a_broker_with_another_id_is_refused_with_the_flag_that_helps(
+    source: Path, target: Path, capsys: Capture
+) -> None:
+    """`make run` makes a directory of node 0; Kafka's nodes usually begin with 1."""
+    with Opened(target, node_id=0):
+        pass
+    for flags in ([], ["--dry-run"]):
+        assert imported(source, target, *flags) == 1
+        said = capsys.readouterr().err
+        assert f"belongs to the broker with node.id=0, but node.id={NODE} is to be" in said
+        assert "use --node-id 0" in said
+    assert imported(source, target, "--node-id", "0") == 0
+    with Opened(target, node_id=0) as opened:
+        assert opened.values("t", 1) == [b"one", b"two", b"three"]
+
+
+def test_the_next_step_says_how_to_keep_the_retention_of_kafkas_file(
+    source: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    target = tmp_path / "new data"
+    assert imported(source, target) == 0
+    *_, start, hint = capsys.readouterr().out.splitlines()
+    where = f"--override node.id={NODE} --override log.dirs='{target}'"
+    assert start.startswith(f"start the broker with: ottla server start {where} ")
+    assert hint.startswith("if Kafka's server.properties has log.retention.… or log.cleanup.policy")
+    assert f": ottla server start server.properties {where}." in hint
+    assert imported(source, target) == 0
+    assert "server.properties" not in capsys.readouterr().out, "nothing was adopted"
+    shutil.rmtree(source / "__cluster_metadata-0")
+    assert imported(source, tmp_path / "other") == 0
+    assert "server.properties" not in capsys.readouterr().out, "everything is kept"
+
+
 def test_a_second_run_changes_nothing(source: Path, target: Path, capsys: Capture) -> None:
     assert imported(source, target) == 0
     with Opened(target) as opened:
@@ -400,3 +451,10 @@ def test_a_dry_run_says_what_would_be_done(source: Path, target: Path, capsys: C
     assert imported(source, target, "--dry-run") == 0
     assert "would adopt 2 topics, 3 partitions" in capsys.readouterr().out
     assert not target.exists()
+    assert imported(source, target) == 0
+    before = content(target)
+    capsys.readouterr()
+    assert imported(source, target, "--dry-run") == 0
+    assert "would adopt 0 topics, 0 partitions, 0 B" in (said := capsys.readouterr().out)
+    assert "2 of the topics existed already (not changed)" in said
+    assert content(target) == before

@@ -40,6 +40,20 @@ def serving(words: list[str], folder: Path) -> Iterator[str]:
     assert broker.returncode == 0
 
 
+KAFKAS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs=/var/lib/kafka/data
+log.retention.hours=-1
+"""
+"""A file like the one in Kafka's own distribution."""
+
+
 def from_kafka(folder: Path, dry: list[str], take: list[str], start: list[str]) -> None:
     source = Path(take[-1])
     source.parent.mkdir(parents=True)
@@ -49,6 +63,7 @@ def from_kafka(folder: Path, dry: list[str], take: list[str], start: list[str]) 
     assert not Path(take[take.index("--data-dir") + 1]).exists()
     assert "adopted 2 topics" in ottla.ok(take)
     start[start.index("node.id=1")] = f"node.id={NODE}"
+    (folder / "server.properties").write_text(KAFKAS)
     with serving(start, folder) as ready:
         assert f"node {NODE} " in ready
 

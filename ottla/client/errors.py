@@ -131,7 +131,8 @@ def login_step(failed: LoginFailed) -> str:
     """The next step after a refused login: what to check, and who can set another password."""
     if failed.token:
         return ("check the delegation token's id and HMAC, and whether it has expired: "
-                "ottla kafka-delegation-tokens --describe")
+                "ottla kafka-delegation-tokens --describe --bootstrap-server HOST:PORT"
+                " --command-config FILE")
     check_both = "check the user's name and password in the client's settings"
     if failed.mechanism == "PLAIN":
         return (f"{check_both}; an administrator sets PLAIN's passwords in the broker's "

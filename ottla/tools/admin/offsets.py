@@ -240,7 +240,28 @@ def delete_or_raise(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[
     """Like `delete_records`, but raises Refused if partitions failed. The message has a reason for
     each of these, and names the others, whose records were deleted."""
     done = delete_records(cluster, below)
+    trimmed = {place: low for place, (code, low) in done.items() if not code}
     failed = {place: code for place, (code, _) in done.items() if code}
+    _raise_refused(cluster, below, failed, trimmed)
+    return trimmed
+
+
+def check_not_beyond(cluster: ClusterClient, below: Mapping[Place, int]) -> None:
+    """Raises what `delete_or_raise` would raise for offsets above the ends of their partitions,
+    before the records of any other partition are deleted."""
+    last = ends(cluster, [*below])
+    _raise_refused(cluster, below, {
+        place: ErrorCode.OFFSET_OUT_OF_RANGE for place, offset in below.items()
+        if not last[place].error and offset > last[place].offset
+    })
+
+
+def _raise_refused(
+    cluster: ClusterClient, below: Mapping[Place, int], failed: Mapping[Place, int],
+    trimmed: Iterable[Place] = (),
+) -> None:
+    """Raises Refused with a reason for each partition in `failed`, which has their error codes. The
+    message names the partitions in `trimmed`. Does nothing if `failed` is empty."""
     outside = [place for place in failed if failed[place] == ErrorCode.OFFSET_OUT_OF_RANGE]
     first, last = at(cluster, dict.fromkeys(outside, EARLIEST)), ends(cluster, outside)
     reasons = []
@@ -250,10 +271,7 @@ def delete_or_raise(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[
             text += (f": {below[place]} is not one of the offsets {first[place].offset} to"
                      f" {last[place].offset}")
         reasons.append(text)
-    trimmed = {place: low for place, (code, low) in done.items() if not code}
     if failed:
-        if trimmed:
-            names = ", ".join(f"{topic}-{index}" for topic, index in sorted(trimmed))
+        if names := ", ".join(f"{topic}-{index}" for topic, index in sorted(trimmed)):
             reasons.append(f"trimmed: {names}")
         raise Refused(next(iter(failed.values())), "; ".join(reasons))
-    return trimmed

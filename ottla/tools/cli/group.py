@@ -181,14 +181,15 @@ def planned(
     return resets.clamp(cluster, {place: committed[place][0] + by for place in places}, warn)
 
 
-def check_inactive(cluster: ClusterClient, group_id: str) -> None:
-    """Raises ClientError if the group, which is to be changed, has members."""
+def check_inactive(cluster: ClusterClient, group_id: str, *, must_exist: bool = False) -> None:
+    """Raises ClientError if the group, which is to be changed, has members. With `must_exist`, also
+    raises Refused if there is no such group."""
     try:
         group = groups.describe(cluster, group_id)
     except Refused as refused:
-        if refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
+        if must_exist or refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        return          # a reset creates the group; the broker refuses to delete a missing group
+        return          # a reset creates the group
     if group.members:
         raise ClientError(
             f"group {group_id!r} has {counted(len(group.members), 'member')}, which must stop"
@@ -243,7 +244,7 @@ def reset(options: Namespace) -> None:
 def delete(options: Namespace) -> None:
     with connect(options) as cluster:
         for name in options.group:
-            check_inactive(cluster, name)
+            check_inactive(cluster, name, must_exist=options.dry_run)
         noun = "group" if len(options.group) == 1 else "groups"
         confirm(options, f"deleting {noun} {', '.join(options.group)}", options.group[0])
         for name in options.group:

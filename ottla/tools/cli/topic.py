@@ -41,10 +41,22 @@ def create(options: Namespace) -> None:
                 )
             except Refused as refused:
                 if options.if_not_exists and refused.code == ErrorCode.TOPIC_ALREADY_EXISTS:
-                    print(f"topic {name} exists already", file=sys.stderr)
+                    print(f"topic {name} exists already{how_it_is(cluster, name, options)}",
+                          file=sys.stderr)
                     continue
                 raise
             done(options, f"created topic {name}")
+
+
+def how_it_is(cluster: ClusterClient, name: str, options: Namespace) -> str:
+    """The end of the line about a topic that exists: what differs from the command line."""
+    [topic] = topics.describe(cluster, [name])
+    if options.partitions in (None, len(topic.partitions)) or topic.error:
+        return ""
+    has = counted(len(topic.partitions), "partition")
+    more = (f": to add some, ottla topic grow {name} --partitions {options.partitions}"
+            if options.partitions > len(topic.partitions) else "")
+    return f", with {has}{more}"
 
 
 def list_topics(options: Namespace) -> None:
@@ -144,9 +156,11 @@ def trim(options: Namespace) -> None:
             if options.partition not in indexes:
                 raise ClientError(no_partition(topic.name, options.partition, len(indexes)))
             indexes = [options.partition]
+        below = {(options.topic, index): before for index in indexes}
+        offsets.check_not_beyond(cluster, below)
         confirm(options, f"deleting records of {options.topic}", options.topic)
         if not options.dry_run:
-            offsets.delete_or_raise(cluster, {(options.topic, index): before for index in indexes})
+            offsets.delete_or_raise(cluster, below)
     shown = ", ".join(map(str, indexes))
     done(options, f"trimmed {options.topic} before {options.before}: partitions {shown}")
 
@@ -154,8 +168,10 @@ def trim(options: Namespace) -> None:
 def delete(options: Namespace) -> None:
     with connect(options) as cluster:
         if options.dry_run:
-            for topic in known(cluster, options.topic):
-                done(options, f"deleted topic {topic.name}")
+            for topic in topics.describe(cluster, options.topic):
+                if not (options.if_exists and topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                    check(topic.error, what=f"topic {topic.name!r}")
+                    done(options, f"deleted topic {topic.name}")
             return
         if not (options.yes or options.if_exists):
             known(cluster, options.topic)       # report a missing topic before asking the user

@@ -90,6 +90,9 @@ def test_what_would_be_sent_is_counted(ottla: Ottla) -> None:
     ("produce orders -K :", b"no key\n", "has no key delimiter ':'"),
     ("perf produce nothing", b"", "topic 'nothing'"),
     ("elect nothing", b"", "topic 'nothing'"),
+    ("topic delete nothing", b"", "topic 'nothing' not found"),
+    ("group delete nobody", b"", "group 'nobody' not found"),
+    ("topic trim orders --before 9", b"", "orders-0: offset out of range: 9 is not one of the"),
 ])
 def test_what_a_broker_would_refuse_is_refused(
     ottla: Ottla, line: str, stdin: bytes, said: str
@@ -111,3 +114,8 @@ def test_an_election_is_told_with_its_leaders(ottla: Ottla) -> None:
     rows = json.loads(ottla.ok("elect orders --dry-run -o json"))
     assert [(row["partition"], row["leader"] == row["elected"]) for row in rows] == [
         (0, True), (1, True)]
+
+
+def test_a_topic_that_need_not_exist_is_no_error(ottla: Ottla) -> None:
+    done = ottla("topic delete nothing orders --if-exists --dry-run")
+    assert (done.status, done.err) == (0, "would have deleted topic orders\n")

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from ottla.client.cluster import ClusterClient
+from ottla.client.errors import Refused
+from ottla.tools.admin import offsets
 from ottla.tools.cli.config import check_spelling
 from ottla.tools.zookeeper import local
 from ottla.tools.zookeeper.local import ZooKeeperFailed, run_maven
@@ -201,10 +204,11 @@ def test_every_partition_that_cannot_be_trimmed_is_named_with_its_offsets(ottla:
     assert done.status == 1 and done.err == (
         "ottla topic trim: ledger-0: offset out of range: 5 is not one of the offsets 0 to 0;"
         " ledger-1: offset out of range: 5 is not one of the offsets 0 to 1\n")
-    done = ottla("topic trim ledger --before 1 --yes")
-    assert done.status == 1 and done.err == (
-        "ottla topic trim: ledger-0: offset out of range: 1 is not one of the offsets 0 to 0;"
-        " trimmed: ledger-1\n")
+    below = {("ledger", index): 1 for index in (0, 1)}
+    with ClusterClient(ottla.address) as cluster, pytest.raises(Refused) as refused:
+        offsets.delete_or_raise(cluster, below)     # without the check that `topic trim` makes
+    assert str(refused.value) == (
+        "ledger-0: offset out of range: 1 is not one of the offsets 0 to 0; trimmed: ledger-1")
 
 
 def test_a_group_that_is_not_found_is_named_once(ottla: Ottla) -> None:
@@ -480,3 +484,23 @@ def test_acls_without_an_authorizer_name_its_setting(tmp_path: Path) -> None:
     with RunningBroker(tmp_path / "data") as running:
         done = Ottla(f"127.0.0.1:{running.port}")("acl list")
     assert done.status == 1 and "(authorizer.class.name is not set)" in done.err, done
+
+
+def test_no_partition_is_trimmed_if_the_offset_is_beyond_the_end_of_another(ottla: Ottla) -> None:
+    ottla.ok("topic create uneven --partitions 2")
+    ottla.ok("produce uneven --partition 0", b"1\n2\n3\n")
+    done = ottla("topic trim uneven --before 2 --yes")
+    assert done.status == 1 and "uneven-1: offset out of range: 2 is not one" in done.err
+    assert ottla.ok("consume uneven -e") == "1\n2\n3\n"
+
+
+@pytest.mark.parametrize(("flag", "said"), [
+    ("", ""), ("--partitions 2", ""), ("--partitions 1", ", with 2 partitions"),
+    ("--partitions 3", ", with 2 partitions: to add some, ottla topic grow made --partitions 3"),
+])
+def test_an_existing_topic_with_other_partitions_is_named_with_them(
+    ottla: Ottla, flag: str, said: str
+) -> None:
+    ottla("topic create made --partitions 2")
+    done = ottla(f"topic create made --if-not-exists {flag}")
+    assert (done.status, done.err) == (0, f"topic made exists already{said}\n")

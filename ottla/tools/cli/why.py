@@ -18,6 +18,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
 
+from ottla.broker.history.partition_sentences import nodes
 from ottla.client.errors import ClientError, Unreachable, check, reason_of
 from ottla.tools.admin import configs, groups, topics
 from ottla.tools.cli.bootstrap import connect
@@ -61,7 +62,8 @@ def group(options: Namespace) -> None:
 
 
 def topic(options: Namespace) -> None:
-    """`ottla topic why`: asks the brokers that have replicas, and combines their answers."""
+    """`ottla topic why`: asks the running brokers that have replicas, and combines their answers.
+    """
     if options.url:
         check_url(options.url)
     found = []
@@ -73,11 +75,16 @@ def topic(options: Namespace) -> None:
             if options.url:
                 found.append(together([asked(options.url, path)]))
                 continue
-            answers = []
-            for node in sorted(brokers & {*cluster.live()}):
+            answers, live = [], {*cluster.live()}
+            for node in sorted(brokers & live):
                 answer = asked(http_address(cluster, node), path)
                 answers.append(of_broker(answer, node, answer["broker"]))
-            found.append(together(answers))
+            one = together(answers)
+            one["topic"] = described.name
+            one["partitions"] += [
+                unserved(part) for part in described.partitions if live.isdisjoint(part.replicas)]
+            one["partitions"].sort(key=lambda part: part["partition"])
+            found.append(one)
     if not _printed(options, found, "topic"):
         for one in found:
             print(f"topic {one['topic']}: {counted(len(one['partitions']), 'partition')}")
@@ -124,6 +131,22 @@ def together(answers: list[Document]) -> Document:
         "topic": answers[0]["topic"] if answers else None,
         "partitions": [partitions[index] for index in sorted(partitions)],
         "events": sorted(events.values(), key=lambda each: each["at_ms"]),
+    }
+
+
+def unserved(part: topics.Partition) -> Document:
+    """A partition without a running replica. Brokers answer only about partitions with a replica
+    on them, so no broker answers about this one."""
+    able = [*part.isr, *(node for node in part.elr or () if node not in part.isr)]
+    return {
+        "partition": part.index, "leader": NO_LEADER, "replicas": part.replicas, "isr": part.isr,
+        "led_here": False,
+        "now": [{
+            "kind": "no_leader", "able": able,
+            "text": "there is no leader, so nothing can be read or written: no broker with a"
+            f" replica is running (replicas: {nodes(part.replicas)}); the partition gets a leader"
+            f" when {'one of brokers' if len(able) > 1 else 'broker'} {nodes(able)} is back",
+        }],
     }
 
 

@@ -234,6 +234,12 @@ def process_of(directory: Path, broker: int) -> int:
     pid = holder_of(home)
     if not pid:
         there = sorted(path.name.removeprefix("broker-") for path in directory.glob("broker-*/"))
+        if str(broker) in there and holder_of(directory):
+            raise ClientError(
+                f"broker {broker} in {directory} is not running: it has just ended and is about to"
+                " start again, or `ottla cluster start` was given a lower number of brokers."
+                f" In that case, start the cluster again with --brokers {broker}"
+            )
         if str(broker) in there:
             raise ClientError(
                 f"broker {broker} in {directory} is not running: is `ottla cluster start` running"

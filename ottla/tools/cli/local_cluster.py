@@ -248,6 +248,19 @@ def give_http(cluster: LocalCluster) -> None:
         say(f"{broker.name} serves its metrics on http://{address}/metrics")
 
 
+def forget_others(cluster: LocalCluster) -> list[int]:
+    """The brokers in the cluster's directory that an earlier start had, and this one has not. They
+    no longer count as stopped by `ottla cluster stop-broker`."""
+    others = sorted(
+        int(number) for home in cluster.directory.glob("broker-*/")
+        if (number := home.name.removeprefix("broker-")).isdecimal()
+        and int(number) not in cluster.brokers
+    )
+    for other in others:
+        mark_of(cluster.directory, other).unlink(missing_ok=True)
+    return others
+
+
 def check_free(cluster: LocalCluster) -> None:
     """Raises ClientError if this cluster is running; if its command was killed, but its brokers
     still run; or if another program listens on one of the cluster's ports."""
@@ -292,8 +305,12 @@ def start(options: Namespace) -> int:
     check_free(cluster)
     if not any(each.startswith(f"{HTTP}=") for each in options.override):
         give_http(cluster)
+    for other in forget_others(cluster):
+        say(f"broker {other} of an earlier start is not started, so its replicas are offline;"
+            f" to start it too: --brokers {other} (make cluster BROKERS={other})")
     for ends in (signal.SIGTERM, signal.SIGHUP):                # both act as Ctrl-C
-        signal.signal(ends, signal.default_int_handler)
+        if signal.getsignal(ends) is not signal.SIG_IGN:        # nohup ignores SIGHUP
+            signal.signal(ends, signal.default_int_handler)
     if cluster.zookeeper is not None:
         cluster.zookeeper.end_former()
         say(f"starting ZooKeeper on {cluster.zookeeper.connect}{CHROOT}")

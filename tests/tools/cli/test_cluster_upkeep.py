@@ -12,8 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from ottla.tools.cli.cluster_upkeep import LONGEST_SECONDS, STEADY_SECONDS, Restarts, Upkeep, say
-from ottla.tools.cli.local_cluster import LocalBroker
+from ottla.tools.cli.cluster_upkeep import (
+    LONGEST_SECONDS,
+    STEADY_SECONDS,
+    Restarts,
+    Upkeep,
+    mark_of,
+    say,
+)
+from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster, forget_others
 from tests.tools.cli.ottla_command import Ottla
 
 
@@ -131,6 +138,22 @@ def test_restarting_a_broker_that_does_not_run_names_those_there_are(
     assert done.err.endswith(
         f"broker 1 in {tmp_path} is not running: is `ottla cluster start` running there?"
         " For a cluster in another directory, use --dir\n")
+
+
+def test_a_broker_that_a_later_start_leaves_out_is_named(ottla: Ottla, tmp_path: Path) -> None:
+    """A cluster of four brokers that was started again with three had partitions without a leader,
+    and `restart-broker 4` waited for a minute."""
+    for number in (1, 2, 3, 4):
+        (tmp_path / f"broker-{number}").mkdir()
+        mark_of(tmp_path, number).touch()
+    assert forget_others(LocalCluster(tmp_path, 3, zookeeper="127.0.0.1:1/x")) == [4]
+    assert [mark_of(tmp_path, number).exists() for number in (1, 2, 3, 4)] == [True] * 3 + [False]
+    with (tmp_path / ".lock").open("w") as lock:        # `ottla cluster start` holds it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for command in ("stop-broker", "restart-broker"):
+            done = ottla(f"cluster {command} 4 --dir {tmp_path}")
+            assert done.status == 1
+            assert done.err.endswith("start the cluster again with --brokers 4\n")
 
 
 @pytest.fixture

@@ -88,6 +88,25 @@ def test_ctrl_c_ends_with_a_line_that_says_that_all_have_stopped(
     assert lines[-len(said):] == said, done.err
 
 
+@pytest.mark.parametrize("ignored", [(), (signal.SIGHUP,)])
+def test_a_cluster_under_nohup_survives_the_closing_of_its_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignored: tuple[int, ...]
+) -> None:
+    """nohup starts a program with SIGHUP ignored."""
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    set_here: list[int] = []
+    monkeypatch.setattr(local_cluster.signal, "signal", lambda one, _: set_here.append(one))
+    monkeypatch.setattr(
+        local_cluster.signal, "getsignal",
+        lambda one: signal.SIG_IGN if one in ignored else signal.SIG_DFL)
+    monkeypatch.setattr(LocalCluster, "start", interrupt)
+    line = f"cluster start {tmp_path} --brokers 1 --port 0 --zookeeper 127.0.0.1:1/x"
+    assert Ottla("")(line).status == 0
+    assert (signal.SIGHUP in set_here) == (not ignored)
+
+
 def test_two_zookeepers_do_not_share_a_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

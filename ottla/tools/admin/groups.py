@@ -322,6 +322,7 @@ def delete(cluster: ClusterClient, group_id: str) -> None:
         request = DeleteGroupsRequest(groups_names=[group_id])
         [result] = cluster.coordinator(group_id).call(request).results
         # Responses have `error_message` since version 3.
-        check(result.error_code, getattr(result, "error_message", None))
+        message = getattr(result, "error_message", None)
+        check(result.error_code, message, f"group {group_id!r}")
 
     cluster.with_retries(ask)

@@ -242,6 +242,9 @@ def delete_or_raise(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[
     done = delete_records(cluster, below)
     trimmed = {place: low for place, (code, low) in done.items() if not code}
     failed = {place: code for place, (code, _) in done.items() if code}
+    for (topic, _), code in failed.items():
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:        # it holds for all partitions
+            raise Refused(code, what=f"topic {topic!r}")
     _raise_refused(cluster, below, failed, trimmed)
     return trimmed
 

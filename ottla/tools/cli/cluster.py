@@ -130,6 +130,6 @@ def set_feature(options: Namespace) -> None:
     kind = admin.SAFE_DOWNGRADE if options.downgrade else admin.UPGRADE
     with connect(options) as cluster:
         results = admin.update_feature(cluster, {name: int(level)}, kind, dry_run=options.dry_run)
-    for code, message in results.values():
-        check(code, message, name)
+        for code, message in results.values():
+            check(code, message, name)
     done(options, f"set {name} to {level}")

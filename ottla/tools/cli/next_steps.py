@@ -61,7 +61,7 @@ RIGHTS = {
         "alter": ("acl add", "acl delete", "user set", "user delete", "feature set", "elect",
                   "reassign start", "reassign cancel", "cluster drain"),
         "describe": ("acl list", "user list", "reassign list", "reassign plan", "cluster info",
-                     "cluster dirs", "cluster quorum"),
+                     "cluster dirs", "cluster quorum", "cluster check", "topic describe"),
         "describe-configs": ("config show", "quota list", "server config", "server connections",
                              "topic why", "group why"),
         "alter-configs": ("config set", "config reset", "quota set", "quota delete"),

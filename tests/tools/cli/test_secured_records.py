@@ -291,6 +291,31 @@ def test_a_user_who_may_see_a_topic_but_not_write_it_reads_how_to_get_the_right(
             assert "topic/letters" in done.err
 
 
+@pytest.mark.parametrize(("resource", "line", "step"), [
+    ("cluster", "topic describe letters", "User:ANONYMOUS describe cluster"),
+    ("cluster", "cluster check", "User:ANONYMOUS describe cluster"),
+    ("cluster", "feature set group.version=1", "User:ANONYMOUS alter cluster"),
+    ("topic/letters", "topic trim letters --before 0 --yes",
+     "User:ANONYMOUS delete topic/letters"),
+    ("group/team", "group delete team --yes", "User:ANONYMOUS delete group/team"),
+])
+def test_the_command_that_gives_a_refused_right_can_be_typed_as_it_is(
+    resource: str, line: str, step: str, tmp_path: Path
+) -> None:
+    """Parts of it were placeholders: OPERATION, User:NAME, group/ID."""
+    with RunningBroker(tmp_path / "data", **OVERRIDES | {"super.users": "User:root"}) as running:
+        ottla = Ottla(f"127.0.0.1:{running.port}")
+        ottla.ok("topic create letters --partitions 2")
+        ottla.ok("group reset team --topic letters --to beginning --yes")
+        operation = "describe" if step.endswith("describe cluster") else step.split()[1]
+        if resource != "cluster":
+            ottla.ok(["acl", "add", "User:ANONYMOUS", "describe", resource])
+        ottla.ok(["acl", "add", "User:ANONYMOUS", operation, resource, "--deny"])
+        done = ottla(line)
+        assert done.status == 1
+        assert done.err.endswith(f"can allow it: ottla acl add {step}\n"), done.err
+
+
 def test_a_refused_login_is_followed_by_who_can_change_the_password() -> None:
     scram = LoginFailed("a:1: no", "SCRAM-SHA-512", "o'k")
     assert with_next_step("a:1: no", scram).endswith(

@@ -40,6 +40,36 @@ OPERATIONS = {
     "DESCRIBE_TOKENS": 14,
     "TWO_PHASE_COMMIT": 15,
 }
+TOPIC_OPERATIONS = (
+    "WRITE",
+    "CREATE",
+    "ALTER_CONFIGS",
+    "DESCRIBE_CONFIGS",
+    "ALTER",
+    "DESCRIBE",
+    "READ",
+    "ALL",
+    "DELETE",
+)
+SUPPORTED: dict[str, tuple[str, ...]] = {
+    "TOPIC": TOPIC_OPERATIONS,
+    "GROUP": ("READ", "DESCRIBE", "DELETE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "ALL"),
+    "CLUSTER": (
+        "IDEMPOTENT_WRITE",
+        "CREATE",
+        "ALTER_CONFIGS",
+        "ALTER",
+        "DESCRIBE_CONFIGS",
+        "DESCRIBE",
+        "CLUSTER_ACTION",
+        "ALL",
+    ),
+    "TRANSACTIONAL_ID": ("DESCRIBE", "WRITE", "TWO_PHASE_COMMIT", "ALL"),
+    "DELEGATION_TOKEN": ("DESCRIBE", "ALL"),
+    "USER": ("CREATE_TOKENS", "DESCRIBE_TOKENS", "ALL"),
+}
+"""The operations on each kind of resource. Brokers accept rules with other operations, too, as
+Apache Kafka's do, but such a rule has no effect."""
 PERMISSIONS = {"ANY": 1, "DENY": 2, "ALLOW": 3}
 CLUSTER_NAME = "kafka-cluster"
 

@@ -88,8 +88,14 @@ def add(options: Namespace) -> None:
         raise WrongUsage(why)
     rule = Rule(options.principal, host, operation, "DENY" if options.deny else "ALLOW")
     pattern = pattern_of(options.resource)
-    if not options.dry_run:
-        with connect(options) as cluster:
+    if operation not in acls.SUPPORTED[pattern.resource]:
+        known = ", ".join(map(str.lower, acls.SUPPORTED[pattern.resource]))
+        raise WrongUsage(f"{options.resource} has no operation {options.operation!r}, so the ACL"
+                         f" would have no effect: expected one of {known}")
+    with connect(options) as cluster:
+        if options.dry_run:
+            acls.describe(cluster, pattern, rule)       # fails if the broker has no authorizer
+        else:
             acls.create(cluster, [(pattern, rule)])
     verb = "denied" if options.deny else "allowed"
     done(options, f"{verb} {options.principal} to {options.operation} {options.resource}")

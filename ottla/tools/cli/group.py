@@ -181,15 +181,15 @@ def planned(
     return resets.clamp(cluster, {place: committed[place][0] + by for place in places}, warn)
 
 
-def check_inactive(cluster: ClusterClient, group_id: str, *, must_exist: bool = False) -> None:
-    """Raises ClientError if the group, which is to be changed, has members. With `must_exist`, also
-    raises Refused if there is no such group."""
+def check_inactive(cluster: ClusterClient, group_id: str, *, may_miss: bool = False) -> None:
+    """Raises ClientError if the group, which is to be changed, has members, or if it does not exist
+    and is not one that `may_miss`."""
     try:
         group = groups.describe(cluster, group_id)
     except Refused as refused:
-        if must_exist or refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
+        if refused.code != ErrorCode.GROUP_ID_NOT_FOUND or not may_miss:
             raise
-        return          # a reset creates the group
+        return
     if group.members:
         raise ClientError(
             f"group {group_id!r} has {counted(len(group.members), 'member')}, which must stop"
@@ -206,7 +206,7 @@ def reset(options: Namespace) -> None:
             raise WrongUsage(f"--topic {text}: expected TOPIC, or TOPIC:0,1 for some partitions")
         check_topic_name(name)
     with connect(options) as cluster:
-        check_inactive(cluster, options.group)
+        check_inactive(cluster, options.group, may_miss=True)      # a reset creates the group
         committed = groups.committed(cluster, options.group)
         if options.topic and not committed and (near := similar_groups(cluster, options.group)):
             print(f"group {options.group!r} does not exist yet{near}", file=sys.stderr)
@@ -244,7 +244,7 @@ def reset(options: Namespace) -> None:
 def delete(options: Namespace) -> None:
     with connect(options) as cluster:
         for name in options.group:
-            check_inactive(cluster, name, must_exist=options.dry_run)
+            check_inactive(cluster, name)
         noun = "group" if len(options.group) == 1 else "groups"
         confirm(options, f"deleting {noun} {', '.join(options.group)}", options.group[0])
         for name in options.group:

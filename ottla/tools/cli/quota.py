@@ -147,8 +147,10 @@ def set_user(options: Namespace) -> None:
         raise WrongUsage(
             f"--iterations {iterations}: expected {ITERATIONS_MIN} to {ITERATIONS_MAX}")
     password = password_of(options)
-    if not options.dry_run:
-        with connect(options) as cluster:
+    with connect(options) as cluster:
+        if options.dry_run:
+            configs.scram_users(cluster)                # fails if no broker answers
+        else:
             configs.set_scram(cluster, options.user, mechanism, password, iterations)
     done(options, f"set a {mechanism} credential of user {options.user}")
 

@@ -24,6 +24,8 @@ from ottla.wire.wording import counted
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
 
 def create(options: Namespace) -> None:
     typed = once(options.config, "--config")
@@ -169,7 +171,7 @@ def delete(options: Namespace) -> None:
     with connect(options) as cluster:
         if options.dry_run:
             for topic in topics.describe(cluster, options.topic):
-                if not (options.if_exists and topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                if not (options.if_exists and topic.error == UNKNOWN):
                     check(topic.error, what=f"topic {topic.name!r}")
                     done(options, f"deleted topic {topic.name}")
             return
@@ -179,7 +181,7 @@ def delete(options: Namespace) -> None:
         confirm(options, f"deleting {noun} {', '.join(options.topic)}", options.topic[0])
         failed: Refused | None = None
         for name, (code, message) in topics.delete(cluster, options.topic).items():
-            if options.if_exists and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if options.if_exists and code == UNKNOWN:
                 continue
             if code:
                 failed = failed or Refused(code, message, f"topic {name!r}")

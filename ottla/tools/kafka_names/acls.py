@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ottla.client.errors import Refused
 from ottla.client.similar_names import similar
 from ottla.tools.admin import acls
-from ottla.tools.admin.acls import CLUSTER_NAME, Pattern, Rule
+from ottla.tools.admin.acls import CLUSTER_NAME, SUPPORTED, Pattern, Rule
 from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.java import exception_of
@@ -24,34 +24,6 @@ FLAGS = {
     "transactional-id": "TRANSACTIONAL_ID",
     "delegation-token": "DELEGATION_TOKEN",
     "user-principal": "USER",
-}
-TOPIC_OPERATIONS = (
-    "WRITE",
-    "CREATE",
-    "ALTER_CONFIGS",
-    "DESCRIBE_CONFIGS",
-    "ALTER",
-    "DESCRIBE",
-    "READ",
-    "ALL",
-    "DELETE",
-)
-SUPPORTED = {
-    "TOPIC": TOPIC_OPERATIONS,
-    "GROUP": ("READ", "DESCRIBE", "DELETE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "ALL"),
-    "CLUSTER": (
-        "IDEMPOTENT_WRITE",
-        "CREATE",
-        "ALTER_CONFIGS",
-        "ALTER",
-        "DESCRIBE_CONFIGS",
-        "DESCRIBE",
-        "CLUSTER_ACTION",
-        "ALL",
-    ),
-    "TRANSACTIONAL_ID": ("DESCRIBE", "WRITE", "TWO_PHASE_COMMIT", "ALL"),
-    "DELEGATION_TOKEN": ("DESCRIBE", "ALL"),
-    "USER": ("CREATE_TOKENS", "DESCRIBE_TOKENS", "ALL"),
 }
 Wanted = dict[Pattern, list[Rule]]
 

@@ -93,12 +93,19 @@ def test_what_would_be_sent_is_counted(ottla: Ottla) -> None:
     ("topic delete nothing", b"", "topic 'nothing' not found"),
     ("group delete nobody", b"", "group 'nobody' not found"),
     ("topic trim orders --before 9", b"", "orders-0: offset out of range: 9 is not one of the"),
+    ("acl add User:a read topic/t -b localhost:1", b"", "cannot reach a broker"),
+    ("user set a -b localhost:1", b"secret\n", "cannot reach a broker"),
 ])
 def test_what_a_broker_would_refuse_is_refused(
     ottla: Ottla, line: str, stdin: bytes, said: str
 ) -> None:
     done = ottla(f"{line} --dry-run", stdin)
     assert done.status == 1 and said in done.err, done
+
+
+def test_a_missing_topic_is_skipped_as_without_the_dry_run(ottla: Ottla) -> None:
+    assert ottla("topic delete nothing --if-exists --dry-run") == (0, "", "")
+    assert ottla("topic delete nothing --if-exists --yes") == (0, "", "")
 
 
 def test_a_group_is_read_from_where_it_is_without_joining_it(ottla: Ottla) -> None:

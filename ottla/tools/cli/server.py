@@ -10,9 +10,11 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentTypeError, Namespace
+from collections.abc import Mapping
 from pathlib import Path
 
 from ottla.broker.lock_holder import holder_of
+from ottla.client.addresses import Address
 from ottla.client.cluster import ClusterClient
 from ottla.client.command_line import INT32_MOST, limited
 from ottla.client.errors import ClientError
@@ -55,9 +57,10 @@ def running_in(named: str | None) -> int:
 def stop(options: Namespace) -> None:
     pid = running_in(options.data_dir)
     directory = Path(options.data_dir or "data")
-    brokers = len([*directory.glob("broker-*.log")])        # made by `ottla cluster start`
-    what = f"process {pid}" + (f": a cluster of {counted(brokers, 'broker')}" if brokers else "")
-    if brokers and (directory / "zookeeper").is_dir():
+    logs = [*directory.glob("broker-*.log")]                # made by `ottla cluster start`
+    brokers = sum(holder_of(log.with_suffix("")) > 0 for log in logs)
+    what = f"process {pid}" + (f": a cluster of {counted(brokers, 'broker')}" if logs else "")
+    if logs and (directory / "zookeeper").is_dir():
         what += " and its ZooKeeper"
     if options.dry_run:
         done(options, f"stopped {what}")
@@ -108,8 +111,22 @@ def status(options: Namespace) -> None:
 
 def config(options: Namespace) -> None:
     with connect(options) as cluster:
-        broker = min(cluster.live())
+        address, live = cluster.any().address, cluster.live()
+        broker = asked_broker(address, {node: cluster.brokers[node] for node in live})
+    if len(live) > 1:
+        print(f"settings of broker {broker}; for another one: ottla config show broker/ID",
+              file=sys.stderr)
     show_settings(options, f"broker/{broker}", everything=options.all)
+
+
+def asked_broker(address: Address, brokers: Mapping[int, Address]) -> int:
+    """The broker at a bootstrap address: it advertises this address or, as with localhost and
+    127.0.0.1, it is the only one with this port. The first broker if there is none."""
+    exact = [node for node, known in brokers.items() if known == address]
+    same_port = [node for node, known in brokers.items() if known[1] == address[1]]
+    if exact or len(same_port) == 1:
+        return (exact or same_port)[0]
+    return min(brokers)
 
 
 def dev(options: Namespace) -> int:

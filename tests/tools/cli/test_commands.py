@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from ottla.tools.check_directory import held
 from ottla.tools.cli import mirror
 from ottla.tools.cli.grammar import negative_values, parser_of
 from ottla.tools.cli.output import table
+from ottla.tools.cli.server import asked_broker
 from ottla.tools.commands.reference import PAGE, page
 from ottla.tools.commands.table import FOLDER, MARKS, read
 from ottla.tools.kafka_names import common
@@ -602,12 +604,28 @@ def test_ctrl_c_ends_a_command_with_130_and_no_traceback(ottla: Ottla) -> None:
 
 
 def test_a_stop_says_that_it_stops_a_whole_cluster(ottla: Ottla, tmp_path: Path) -> None:
-    for number in (1, 2, 3):
-        (tmp_path / f"broker-{number}.log").touch()
-        (tmp_path / f"broker-events-{number}").mkdir()
+    """Broker 4 of an earlier start does not run, so it is not counted."""
+    homes = [tmp_path, *(tmp_path / f"broker-{number}" for number in (1, 2, 3, 4))]
+    for home in homes[1:]:
+        home.with_suffix(".log").touch()
+        home.mkdir()
     (tmp_path / "zookeeper").mkdir()
-    (tmp_path / ".lock").touch()
-    with held(str(tmp_path)):
+    with ExitStack() as locks:
+        for home in homes[:-1]:
+            (home / ".lock").touch()
+            locks.enter_context(held(str(home)))
         done = ottla(f"server stop --dry-run --data-dir {tmp_path}")
     assert done.status == 0, done
     assert f"process {os.getpid()}: a cluster of 3 brokers and its ZooKeeper" in done.err, done
+
+
+@pytest.mark.parametrize(("address", "found"), [
+    (("127.0.0.1", 9093), 2), (("localhost", 9093), 2), (("proxy", 9999), 1),
+])
+def test_the_settings_are_those_of_the_broker_that_was_named(
+    address: tuple[str, int], found: int
+) -> None:
+    """`ottla server config -b localhost:9093` showed the settings of broker 1."""
+    assert asked_broker(address, {1: ("127.0.0.1", 9092), 2: ("127.0.0.1", 9093)}) == found
+    same = {1: ("a", 9093), 2: ("127.0.0.1", 9093)}
+    assert asked_broker(address, same) == (2 if address[0] == "127.0.0.1" else 1)

@@ -247,8 +247,8 @@ def process_of(directory: Path, broker: int) -> int:
             )
         if not there:
             raise ClientError(
-                f"{directory} is not the directory of a cluster: use the same --dir as for"
-                " `ottla cluster start`")
+                f"{directory} is not the directory of a cluster: give the directory that `ottla"
+                " cluster start` was given: --dir DIR")
         raise ClientError(f"{directory} has no broker {broker}; it has the brokers"
                           f" {', '.join(there)}")
     return pid

@@ -32,19 +32,20 @@ def drain(options: Namespace) -> None:
     with connect(options) as cluster:
         broker = _broker(cluster, options.broker)
         directories = {each.log_dir: each for each in partitions.log_dirs(cluster, broker)}
-        leaving = directories.get(options.directory)
+        path = options.directory.rstrip("/") or "/"     # a shell's completion adds a slash
+        leaving = directories.get(path)
         if leaving is None:
             raise ClientError(
-                f"broker {broker} has no log directory {options.directory!r}; it has"
+                f"broker {broker} has no log directory {path!r}; it has"
                 f" {', '.join(sorted(directories))}"
             )
         sizes = _sizes(leaving, future=False)
-        moved_out(sizes, _targets(directories, options.directory))
+        moved_out(sizes, _targets(directories, path))
         if not options.dry_run:
-            _cordon(cluster, broker, options.directory)
-            _empty(cluster, broker, options.directory, len(sizes))
+            _cordon(cluster, broker, path)
+            _empty(cluster, broker, path, len(sizes))
     moved = counted(len(sizes), "partition")
-    done(options, f"moved {moved} out of {options.directory} of broker {broker}")
+    done(options, f"moved {moved} out of {path} of broker {broker}")
 
 
 def _broker(cluster: ClusterClient, wanted: int | None) -> int:

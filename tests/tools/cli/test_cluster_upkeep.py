@@ -127,8 +127,8 @@ def test_restarting_a_broker_that_does_not_run_names_those_there_are(
     for command in ("stop-broker", "restart-broker"):
         done = ottla(f"cluster {command} 2 --dir {tmp_path}")
         assert done.status == 1 and done.err == (
-            f"ottla cluster {command}: {tmp_path} is not the directory of a cluster: use the same"
-            " --dir as for `ottla cluster start`\n")
+            f"ottla cluster {command}: {tmp_path} is not the directory of a cluster: give the"
+            " directory that `ottla cluster start` was given: --dir DIR\n")
     (tmp_path / "broker-1").mkdir()
     done = ottla(f"cluster restart-broker 7 --dir {tmp_path}")
     assert done.status == 1

@@ -121,11 +121,16 @@ def why_no_log_directory(path: str) -> str:
     return f"{path} has no partitions and no {META}: it is not a data directory"
 
 
-def held_directories(path: str) -> str:
-    """The end of a message about a directory that holds log directories; "" if it holds none."""
-    inside = sorted(
+def log_directories_in(path: str) -> list[str]:
+    """The log directories inside a directory."""
+    return sorted(
         os.path.join(path, name) for name in os.listdir(path)
         if os.path.exists(f"{path}/{name}/{META}"))
+
+
+def held_directories(path: str) -> str:
+    """The end of a message about a directory that holds log directories; "" if it holds none."""
+    inside = log_directories_in(path)
     paths = " ".join(inside)
     return f"it holds data directories, so give their paths instead: {paths}" if inside else ""
 
@@ -212,6 +217,12 @@ def check_directory(
 ) -> LogDirectoryCheck:
     """Check a log directory; `wanted` names partitions, or is empty for all. Raises OSError."""
     directory = read_directory(path, report)
+    for inside in log_directories_in(path):
+        report.add(Finding(
+            inside, f"it is a log directory inside the log directory {path}, and was not checked",
+            "if a second `cp` made it, it is the newer copy: move it away, and check it there",
+            note=True,
+        ))
     for key, place in partitions_in(path).items():
         name = f"{key[0]}-{key[1]}"
         if (wanted and name not in wanted) or name == "__cluster_metadata-0":

@@ -300,6 +300,16 @@ def test_a_directory_of_data_directories_names_them(data: Path, capsys: Capture)
     assert status == 0 and "1 partition, " in printed, "t-0"
 
 
+def test_a_copy_inside_a_copy_is_noted(data: Path, capsys: Capture) -> None:
+    """The second `cp -a data backup` copies into the first backup."""
+    (data / "data").mkdir()
+    shutil.copy(data / "meta.properties", data / "data")
+    status, printed = verified(capsys, data)
+    assert status == 0 and "0 errors, 1 note" in printed
+    assert f"{data}/data: it is a log directory inside the log directory {data}" in printed
+    assert "if a second `cp` made it, it is the newer copy" in printed
+
+
 def test_long_checks_say_how_far_they_are(capsys: Capture) -> None:
     times = iter([0.0, 1.0, 6.0, 6.0])
     report = Report(now=lambda: next(times), bytes_due=2_000_000_000)

@@ -255,6 +255,7 @@ def test_a_group_continues_after_what_it_was_given(ottla: Ottla) -> None:
 def test_a_dry_run_changes_nothing_and_what_cannot_be_undone_needs_a_yes(ottla: Ottla) -> None:
     ottla.ok("topic create kept")
     ottla.ok("produce kept", b"1\n")
+    ottla.ok("group reset g --topic kept --to beginning --yes")
     before = ottla.ok("topic describe kept -o json")
     for line in ("topic delete kept --dry-run", "topic trim kept --before end --dry-run",
                  "topic grow kept -p 4 --dry-run", "config set topic/kept retention.ms=1 --dry-run",

@@ -76,7 +76,7 @@ def create(options: Namespace) -> None:
         if not address:
             raise WrongUsage("--zookeeper host:port/chroot is required")
         directories = member_marks.open_stopped(
-            disk, [str(each) for each in config.log_directories()]
+            disk, [str(each.absolute()) for each in config.log_directories()]
         )
         try:
             node_id = node_of(config, directories)

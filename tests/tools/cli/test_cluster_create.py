@@ -413,3 +413,13 @@ def test_the_settings_file_names_directories_and_zookeeper(
     assert f"directories  {first}, {second}\n" in ottla.ok(line) and taken_over(in_memory)
     assert "--from is required" in ottla("cluster create --zookeeper zk:2181/ottla").err
     assert ottla("cluster create --from nowhere --zookeeper zk:2181/ottla").status == 1
+
+
+def test_a_relative_log_directory_is_shown_with_its_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another directory than the broker's, `data` is another directory, too."""
+    (tmp_path / "server.properties").write_text("log.dirs=data\n")
+    monkeypatch.chdir(tmp_path)
+    done = Ottla("")("cluster create --from server.properties --zookeeper localhost:1/x --yes")
+    assert done.status == 1 and f"{tmp_path}/data has no {META}, " in done.err

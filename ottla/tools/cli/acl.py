@@ -49,7 +49,14 @@ def resource_of(pattern: Pattern) -> str:
     return f"{SHOWN.get(pattern.resource, pattern.resource.lower())}/{pattern.name}{star}"
 
 
+def check_principal(principal: str | None) -> None:
+    """Raises WrongUsage for a principal without a type, which no ACL can have."""
+    if principal is not None and ":" not in principal:
+        raise WrongUsage(f"principal {principal!r}: expected User:NAME")
+
+
 def show(options: Namespace) -> None:
+    check_principal(options.principal)
     pattern = pattern_of(options.resource) if options.resource else acls.ANY_PATTERN
     rule = Rule(options.principal, None, "ANY", "ANY")
     with connect(options) as cluster:
@@ -102,6 +109,7 @@ def add(options: Namespace) -> None:
 
 
 def delete(options: Namespace) -> None:
+    check_principal(options.principal)
     pattern = pattern_of(options.resource) if options.resource else acls.ANY_PATTERN
     rule = Rule(
         options.principal, None, operation_of(options.operation or "any", acls.OPERATIONS), "ANY")

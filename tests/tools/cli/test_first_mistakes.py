@@ -252,6 +252,8 @@ def test_a_group_with_members_is_neither_deleted_nor_reset_and_its_members_can_b
     ("acl add User:a xyzzy topic/t", 2, "operation 'xyzzy' is unknown: expected one of all, read"),
     ("acl add User:a write group/g", 2, "group/g has no operation 'write', so the ACL would have"
      " no effect: expected one of read, describe, delete, describe_configs, alter_configs, all;"),
+    ("acl list --principal alice", 2, "principal 'alice': expected User:NAME; see ottla acl list"),
+    ("acl delete alice --yes", 2, "principal 'alice': expected User:NAME; see ottla acl delete"),
     ("acl add User:a read tpic/t", 2, "user/NAME; similar: topic;"),
     ("config show topc/t", 2, "for all brokers; similar: topic;"),
     ("quota set usr/alice producer_byte_rate=1", 2, "then the quotas to change; similar: user;"),

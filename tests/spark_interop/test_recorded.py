@@ -117,9 +117,9 @@ def test_a_topic_that_was_created_again_is_refused_before_a_jvm_starts(
 
 @pytest.mark.parametrize(("more", "said"), [
     ("--aggregates m=count(*)",
-     "with --aggregates n = count(*), but this run has --aggregates m = count(*): give"),
+     "with --aggregates n = count(*), but this run has --aggregates n = count(*), m = count(*):"),
     ("--by carrier",
-     "with --by dep_delay, but this run has --by carrier: give --by dep_delay again"),
+     "with --by dep_delay, but this run has --by dep_delay, carrier: give --by dep_delay again"),
     ("--slide 1minute", "with no --slide, but this run has --slide 1minute: leave --slide out, or"),
     ("--session-gap",
      "with no --session-gap, but this run has --session-gap: leave --session-gap out"),

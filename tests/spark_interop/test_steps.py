@@ -79,6 +79,18 @@ def test_every_example_is_a_command_that_is_accepted() -> None:
         assert options.command == step.name
 
 
+def test_a_flag_with_several_values_may_be_repeated() -> None:
+    """Of a repeated flag, the command once took only the last value."""
+    words = "windows --topic t --path p --window 1d --by a --by b c --aggregates x=count(*)" \
+        " --aggregates y=max(d)"
+    given = command.given_to(steps.BY_NAME["windows"], command.parser().parse_args(words.split()))
+    assert given["by"] == ["a", "b", "c"]
+    assert given["aggregates"] == {"x": "count(*)", "y": "max(d)"}
+    twice = command.parser().parse_args([*words.split(), "x=min(d)"])
+    with pytest.raises(PipelineError, match="--aggregates: two columns have the name x"):
+        command.given_to(steps.BY_NAME["windows"], twice)
+
+
 def test_a_topic_without_an_address_is_where_all_commands_look_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -82,7 +82,7 @@ def _add(to: argparse.ArgumentParser, option: Option) -> None:
         to.add_argument(flag, action="store_const", const=True, help=option.what)
         return
     if option.kind in ("list", "table"):
-        more["nargs"] = "+"
+        more |= {"nargs": "+", "action": "extend"}      # the flag may be repeated
     if option.kind in ("count", "number"):
         more["type"] = {"count": count, "number": decimal}[option.kind]
     to.add_argument(flag, metavar=option.kind.upper(), **more)
@@ -196,7 +196,12 @@ def given_to(step: Step, options: argparse.Namespace) -> dict[str, Any]:
             bad = [name for name, equals, sql in pairs if not equals or not sql.strip()]
             if bad:
                 raise PipelineError(f"--{option.name}: write NAME = SQL, not {bad[0]!r}")
-            value = {name.strip(): sql.strip() for name, _, sql in pairs}
+            value = {}
+            for column, _, sql in pairs:
+                if column.strip() in value:
+                    raise PipelineError(
+                        f"--{option.name}: two columns have the name {column.strip()}")
+                value[column.strip()] = sql.strip()
         if value is not None:
             given[option.name] = value
     return steps.check_options(step, given, "ottla pipeline")

@@ -139,7 +139,7 @@ def test_an_interrupted_pipeline_says_so_and_has_no_summary(
         running.kill()
     assert (running.returncode, out) == (128 + number, "")
     told = [line for line in told.splitlines() if not line.startswith(STARTS)]
-    assert told == ["ottla pipeline: interrupted; run the same command again"]
+    assert told == ["ottla pipeline archive: interrupted; run the same command again"]
     si.archive(spark, broker.bootstrap, topic, path)
     verdict = si.verify(spark, path, broker.bootstrap)
     assert verdict["ok"], verdict

@@ -23,6 +23,10 @@ class WrongOption(PipelineError):
         return text
 
 
+class WrongColumn(WrongOption):
+    """An option names a column, a type or a function that does not exist."""
+
+
 class SparkUnavailable(PipelineError):
     """No SparkSession with the Kafka connector is available."""
 

@@ -19,8 +19,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     if status == 2:         # the command line is wrong, whatever the cluster has
         assert text.startswith(f"{name}: ") and text.endswith(f"; see {name} --help"), text
         return text.removeprefix(f"{name}: ").removesuffix(f"; see {name} --help")
-    assert status == 1
-    return text.removeprefix("ottla pipeline: ")
+    assert status == 1 and text.startswith(f"{name}: "), text
+    return text.removeprefix(f"{name}: ")
 
 
 def archive_at(path: Path, partitions: int) -> Path:

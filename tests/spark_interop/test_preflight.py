@@ -24,6 +24,7 @@ from tests.spark_interop.preflights import archive_at, refusal
 
 pytestmark = pytest.mark.usefixtures("no_jvm")
 TOPIC, LITERAL, ALLOW, READ, WRITE, DESCRIBE = 2, 3, 3, 3, 4, 8  # in Kafka's requests about ACLs
+WINDOWS = "windows --topic t --path {new} --window 1day --aggregates n=count(*)"
 ACLS = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true"}  # fmt: skip
 
@@ -51,6 +52,10 @@ def test_a_jvm_that_cannot_start_is_not_started(
     ("archive --topic t --path {new} -b a:b:c", 2),
     ("windows --topic t --path {new} --window 1day --aggregates n=count(*) --time-column t", 2),
     ("slice --topic t --format xml", 2), ("slice --topic t --format json", 2),
+    (f"{WINDOWS} --schema a:INT --time-column tt", 2), (f"{WINDOWS} --schema a:INT --by b", 2),
+    (f"{WINDOWS} --schema a:INT --time-column a", 2), (f"{WINDOWS} --schema a:TIMESTMP", 2),
+    (f"{WINDOWS} --schema {{new}}.ddl", 1), (f"{WINDOWS} --schema a:INT -b 127.0.0.1:1", 1),
+    (f"{WINDOWS} --schema a:INT --aggregates n=sum(a)", 2),
 ])  # fmt: skip
 def test_only_an_error_of_the_command_line_alone_has_status_2(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str, status: int
@@ -429,7 +434,7 @@ def test_a_check_where_pyspark_is_not_installed_says_so(
     assert command.main(["pipeline", "run", str(file), "--check"]) == 0
     told = capfd.readouterr()
     assert told.out == f"{file}: 1 step, no errors found\n"
-    assert told.err.startswith("ottla pipeline: pyspark is not installed: run `make spark`")
+    assert told.err.startswith("ottla pipeline run: pyspark is not installed: run `make spark`")
 
 
 def test_the_summaries_of_completed_steps_are_printed_when_a_later_one_fails(
@@ -448,7 +453,7 @@ def test_the_summaries_of_completed_steps_are_printed_when_a_later_one_fails(
     assert command.main(["pipeline", "run", str(file), "--quiet"]) == 1
     told = capfd.readouterr()
     assert json.loads(told.out) == [{"step": "archive", "records": 7}]
-    assert told.err == "ottla pipeline: step 2 of 2 (latest): records are gone\n"
+    assert told.err == "ottla pipeline run: step 2 of 2 (latest): records are gone\n"
 
 
 def test_what_a_first_run_left_that_was_killed_at_once_is_no_obstacle(

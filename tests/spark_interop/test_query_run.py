@@ -320,7 +320,8 @@ def test_a_signal_is_a_commands_status_and_a_sentence_whatever_breaks_by_it(
     assert status == 128 + number
     assert signal.getsignal(number) is before
     told = capsys.readouterr()
-    assert told.err == "ottla pipeline: interrupted; run the same command again\n"
+    assert told.err == (
+        "ottla pipeline check-history: interrupted; run the same command again\n")
     assert not told.out
 
 

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any
 
-from ottla.spark_interop.errors import PipelineError, WrongOption
+from ottla.spark_interop.errors import WrongColumn
 from ottla.spark_interop.topics import OWN
 from ottla.spark_interop.value_format import Format
 
@@ -50,7 +50,7 @@ NEAR = 0.75
 
 def columns_of(given: Format) -> list[str] | None:
     """The names of a format's columns, followed by the columns that every topic has; None if the
-    format's columns are unknown. Raises PipelineError for a misspelt type."""
+    format's columns are unknown. Raises WrongColumn for a misspelt type."""
     if given.name in ("raw", "text"):
         return ["value", *OWN]
     text = given.text.strip() if isinstance(given.schema, str) else ""
@@ -75,7 +75,7 @@ def type_in(given: Format, name: str) -> str | None:
 
 
 def check_columns(known: list[str], names: Iterable[str], option: str, where: str = "") -> None:
-    """Raises WrongOption for the first name in an option that is not a column. The error's text
+    """Raises WrongColumn for the first name in an option that is not a column. The error's text
     lists the columns. `where` is the part of the option's value that has the names."""
     lower = {name.lower(): name for name in known}
     for name in names:
@@ -84,13 +84,13 @@ def check_columns(known: list[str], names: Iterable[str], option: str, where: st
             near = get_close_matches(name.lower(), lower, 1, NEAR)
             hint = f"; did you mean {lower[near[0]]}?" if near else ""
             there = ", ".join(each for each in known if each not in OWN)
-            raise WrongOption(
+            raise WrongColumn(
                 f"`{option}`{where}: there is no column {name}; the columns are {there}{hint}",
                 option)
 
 
 def check_expressions(known: list[str], expressions: Mapping[str, str], option: str) -> None:
-    """Raises WrongOption for a column that SQL expressions use but `known` lacks, and for a
+    """Raises WrongColumn for a column that SQL expressions use but `known` lacks, and for a
     function whose name looks misspelt."""
     for name, sql in expressions.items():
         where = f", {name} = {sql}"
@@ -123,7 +123,7 @@ def _check_function(name: str, option: str, where: str) -> None:
     if name in map(str.lower, known):
         return
     if near := get_close_matches(name, filter(str.islower, known), 1, NEAR):
-        raise WrongOption(
+        raise WrongColumn(
             f"`{option}`{where}: there is no function {name}; did you mean {near[0]}?", option)
 
 
@@ -154,7 +154,7 @@ def parts(text: str) -> Iterator[str]:
 
 
 def _field(part: str) -> str:
-    """The name of a field of a DDL, "" if it cannot be parsed. Raises PipelineError for a wrong
+    """The name of a field of a DDL, "" if it cannot be parsed. Raises WrongColumn for a wrong
     type."""
     found = FIELD.match(part)
     if found is None:
@@ -162,8 +162,8 @@ def _field(part: str) -> str:
     type_ = found[2].lower()
     near = get_close_matches(type_, TYPES, 1, NEAR)
     if type_ not in TYPES and near:
-        raise PipelineError(
+        raise WrongColumn(
             f"the schema's column {found[1]}: there is no type {found[2]}; did you mean"
-            f" {near[0].upper()}?"
+            f" {near[0].upper()}?", "schema"
         )
     return found[1].strip("`")

@@ -20,6 +20,7 @@ from ottla.spark_interop.errors import (
     OutputClosed,
     PipelineError,
     SparkUnavailable,
+    WrongColumn,
     WrongOption,
 )
 from ottla.spark_interop.pipelines import preflight, query_run, steps
@@ -119,7 +120,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
-    is_file = options.command == "run"
+    is_file, name = options.command == "run", f"ottla pipeline {options.command}"
     reports: list[dict[str, Any]] = []
     todo: list[tuple[Step, dict[str, Any]]] = []
     reads_line = True       # whether an error is one of the command line
@@ -145,7 +146,7 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
             try:
                 spark_version()
             except SparkUnavailable as error:       # a check needs no Spark, a later run does
-                print(f"ottla pipeline: {error}", file=sys.stderr)
+                print(f"{name}: {error}", file=sys.stderr)
             return 0
         try:
             for report in _run(todo, options):
@@ -161,18 +162,17 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
         text = str(error)
         if isinstance(error, WrongOption) and not is_file:
             text = error.with_flags()
-        if reads_line:
-            name = f"ottla pipeline {options.command}"
+        if reads_line or (isinstance(error, WrongColumn) and not is_file):
             print(f"{name}: {text}; see {name} --help", file=sys.stderr)
             return 2
-        print(f"ottla pipeline: {text}", file=sys.stderr)
+        print(f"{name}: {text}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as ended:
         _print(reports, is_file)
         told = "interrupted; run the same command again"
         if any(step.writes_topic(given) for step, given in todo):
             told += f". {IN_TRANSACTIONS}"
-        print(f"ottla pipeline: {told}", file=sys.stderr)
+        print(f"{name}: {told}", file=sys.stderr)
         return status_of(ended)
     _print(reports, is_file)
     bad = any(r.get("ok") is False or r.get("valid") is False for r in reports)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop import formats
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError, WrongOption
+from ottla.spark_interop.errors import PipelineError, WrongColumn, WrongOption
 from ottla.spark_interop.pipelines import query_run, transactional
 from ottla.spark_interop.pipelines.archive import read_offsets
 from ottla.spark_interop.pipelines.files import Files, Readable
@@ -213,9 +213,9 @@ def known_watermark(files: Readable) -> str | None:
 
 
 def check_time_column(name: str, kind: str) -> None:
-    """Raises PipelineError unless a column of this Spark type can be the event time."""
+    """Raises WrongColumn unless a column of this Spark type can be the event time."""
     if not kind.lower().startswith("timestamp"):
-        raise WrongOption(
+        raise WrongColumn(
             f"`time_column`: {name} is of type {kind.upper()}, but the event time must be a"
             f" TIMESTAMP: declare {name} as TIMESTAMP in the schema, or name another column;"
             " without `time_column`, the event time is the record's timestamp", "time_column"

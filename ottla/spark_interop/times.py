@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ottla.spark_interop.errors import PipelineError
@@ -12,6 +13,8 @@ from ottla.wire import units
 WORDS = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week"}
 """Short units of Ottla's commands, and Spark's names for them."""
 SHORT = {word: unit for unit, word in WORDS.items()}
+PART = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-zA-Z]+)")
+PARTS = re.compile(rf"\s*(?:{PART.pattern}\s*)+")
 
 
 def milliseconds(when: str | datetime | int, time_zone: str = "UTC") -> int:
@@ -24,7 +27,8 @@ def milliseconds(when: str | datetime | int, time_zone: str = "UTC") -> int:
     if isinstance(when, int):
         return when
     if isinstance(when, str):
-        if when.lstrip("-").isdigit() and len(when.lstrip("-")) > 8:
+        when = when.removeprefix("@")       # as the other commands of Ottla write a time
+        if when == "0" or (when.lstrip("-").isdigit() and len(when.lstrip("-")) > 8):
             return int(when)
         try:
             when = datetime.fromisoformat(when)
@@ -55,21 +59,44 @@ def _local(when: datetime, time_zone: str) -> datetime:
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of a duration like 500ms, 1h or `2 days`. Raises PipelineError for anything
+    """Milliseconds of a duration like 500ms, 1h30m or `2 days`. Raises PipelineError for anything
     else."""
-    match = units.NUMBER.fullmatch(text.strip())
-    word = match[2].lower() if match else ""
-    unit = SHORT.get(word.removesuffix("s"), word)
-    if match is None or unit not in WORDS:
+    found = _parts(text)
+    if found is None:
         raise PipelineError(
             f"{text!r} is not a duration: write a number and a unit ({', '.join(WORDS)}),"
             " such as 90s or 1h")
-    return int(float(match[1]) * units.MILLISECONDS[unit])
+    return int(sum(Decimal(number) * units.MILLISECONDS[unit] for number, unit, _ in found))
 
 
 def interval(text: str) -> str:
-    """An interval in Spark's words: 5m becomes `5 minutes`. Anything else stays unchanged."""
-    match = re.fullmatch(r"(\d{1,18})\s*([a-zA-Z]+)", text.strip())
-    if match is None or match[2].lower() not in WORDS:
+    """An interval in Spark's words: 5m becomes `5 minutes`, and 1.5h becomes `90 minutes`. Anything
+    else stays unchanged."""
+    found = _parts(text)
+    if found is None or all(word and number.isdecimal() for number, _, word in found):
         return text
-    return f"{match[1]} {WORDS[match[2].lower()]}{'' if match[1] == '1' else 's'}"
+    return " ".join(_in_words(number, unit) for number, unit, _ in found)
+
+
+def _in_words(number: str, unit: str) -> str:
+    """A number of a unit in Spark's words, in which only seconds may have a fraction."""
+    if not number.isdecimal():
+        size = Decimal(number) * units.MILLISECONDS[unit]
+        unit = next((one for one in reversed(WORDS) if size % units.MILLISECONDS[one] == 0), "ms")
+        number = str(int(size / units.MILLISECONDS[unit]))
+    return f"{number} {WORDS[unit]}{'' if number == '1' else 's'}"
+
+
+def _parts(text: str) -> list[tuple[str, str, bool]] | None:
+    """The parts of a duration like 1h30m: each number, its short unit, and whether the unit was
+    written as Spark's word. None for anything else."""
+    found = []
+    if not PARTS.fullmatch(text):
+        return None
+    for number, written in PART.findall(text):
+        word = written.lower()
+        unit = word if word in WORDS else SHORT.get(word.removesuffix("s"), "")
+        if not unit:
+            return None
+        found.append((number, unit, word not in WORDS))
+    return found

@@ -125,6 +125,9 @@ def test_a_topic_without_an_address_is_where_all_commands_look_for_it(
         ("2013-06-01", "America/New_York", "2013-06-01T04:00+00:00"),
         ("2013-06-01T12:30+02:00", "America/New_York", "2013-06-01T10:30+00:00"),
         ("1370044800000", "America/New_York", "2013-06-01T00:00+00:00"),
+        ("@1370044800000", "UTC", "2013-06-01T00:00+00:00"),    # as for the other commands
+        ("@2013-06-01", "UTC", "2013-06-01T00:00+00:00"),
+        ("0", "America/New_York", "1970-01-01T00:00+00:00"),
     ],
 )
 def test_times_go_by_their_zone(text: str, zone: str, expected: str) -> None:
@@ -148,7 +151,8 @@ def test_times_that_are_none_or_two_are_refused(text: str, message: str) -> None
 def test_durations_have_units() -> None:
     assert [duration_ms(t) for t in ("500ms", "10s", "5 minutes", "2h", "1 day", "1w")] == [
         500, 10_000, 300_000, 7_200_000, 86_400_000, 604_800_000]  # fmt: skip
-    for wrong in "10", "1 fortnight", "ms", "-1h":
+    assert [duration_ms(t) for t in ("1h30m", "1.5h", "1 hour 30 minutes")] == [5_400_000] * 3
+    for wrong in "10", "1 fortnight", "ms", "-1h", "1h30":
         with pytest.raises(PipelineError, match="is not a duration"):
             duration_ms(wrong)
 
@@ -156,6 +160,9 @@ def test_durations_have_units() -> None:
 def test_intervals_have_the_short_units_of_every_other_command() -> None:
     assert [interval(t) for t in ("1h", "90 s", "5M", "2w", "1 day 6 hours", "1hour", "1")] == [
         "1 hour", "90 seconds", "5 minutes", "2 weeks", "1 day 6 hours", "1hour", "1"]
+    assert [interval(t) for t in ("1h30m", "1.5h", "1.5 hours", "1 day 6h", "0.25s", "1 month")] == [
+        "1 hour 30 minutes", "90 minutes", "90 minutes", "1 day 6 hours", "250 milliseconds",
+        "1 month"]  # fmt: skip
     assert trigger_of("1m") == {"processingTime": "1 minute"}
     recorded = [settings_of({
         "window": window, "slide": slide, "watermark": "1h", "session_gap": False, "to": None,

@@ -201,6 +201,25 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
     ("quality-report", "give --topic and its cluster's address (--bootstrap), or --archive"),
     ("quality-report --archive {archive} --since 2013-06-01",
      "a report about an archive covers all of its records: leave out --since and"),
+    ("quality-report --topic six --archive {archive}",
+     "a report is about a topic or about an archive: leave out --topic or --archive"),
+    ("slice --topic six --since 2013-06-02 --until 2013-06-02",
+     "--since 2013-06-02 is not before --until 2013-06-02: there is no record between them"),
+    ("replay --path {archive} --topic six --since 2013-06-02 --until 2013-06-01",
+     "--since 2013-06-02 is not before --until 2013-06-01"),
+    ("slice --topic six --lateness 1h", "--lateness has an effect only with --until: give --until"),
+    ("windows --topic six --path {new} --window 1month --aggregates n=count(*) --format raw",
+     "'1month' is not valid for --window: months and years have no fixed length"),
+    ("windows --topic six --path {new} --window 0s --aggregates n=count(*) --format raw",
+     "'0 seconds' is not valid for --window: it must be above 0"),
+    ("windows --topic six --path {new} --window 1h --slide 90m --aggregates n=count(*)"
+     " --format raw", "--slide 90m is longer than --window 1h, so records between"),
+    ("windows --topic six --path {new} --window 1h --slide 1m --session-gap --by value"
+     " --aggregates n=count(*) --format raw", "windows with --session-gap do not overlap: leave"),
+    ("windows --topic six --path {new} --window 1h --session-gap --aggregates n=count(*)"
+     " --format raw", "--session-gap needs groups: name their columns with --by"),
+    ("windows --topic six --path {new} --window 1h --by value --aggregates value=count(*)"
+     " --format raw", "the result has a column value already: give another name to it in"),
     ("archive --topic six --path {new} --by dat", "'dat' is not valid for --by: use hour or date"),
     ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for --every"),
     ("windows --topic six --path {new} --window 1dya --aggregates n=count(*) --format raw",

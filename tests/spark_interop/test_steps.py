@@ -160,9 +160,9 @@ def test_durations_have_units() -> None:
 def test_intervals_have_the_short_units_of_every_other_command() -> None:
     assert [interval(t) for t in ("1h", "90 s", "5M", "2w", "1 day 6 hours", "1hour", "1")] == [
         "1 hour", "90 seconds", "5 minutes", "2 weeks", "1 day 6 hours", "1hour", "1"]
-    assert [interval(t) for t in ("1h30m", "1.5h", "1.5 hours", "1 day 6h", "0.25s", "1 month")] == [
+    assert [interval(t) for t in ("1h30m", "1.5h", "1.5 hours", "1 day 6h", "0.25s", "1month")] == [
         "1 hour 30 minutes", "90 minutes", "90 minutes", "1 day 6 hours", "250 milliseconds",
-        "1 month"]  # fmt: skip
+        "1month"]  # fmt: skip
     assert trigger_of("1m") == {"processingTime": "1 minute"}
     recorded = [settings_of({
         "window": window, "slide": slide, "watermark": "1h", "session_gap": False, "to": None,

@@ -153,7 +153,8 @@ def test_windows_of_other_options_are_others(
     others: list[dict[str, Any]] = [
         {"window": "2 hours"}, {"aggregates": {"n": "sum(1)"}}, {"to": "u"}, {"to": None},
         {"schema": '"long"'}, {"format": "text", "schema": None}, {"time_column": "at"},
-        {"by": ["k"]}, {"slide": "1 minute"}, {"session_gap": True}, {"watermark": "1 day"},
+        {"by": ["k"]}, {"slide": "1 minute"}, {"session_gap": True, "by": ["k"]},
+        {"watermark": "1 day"},
         {"name": "n"}, {"updates": True}, {"schemas": "there"},
     ]  # fmt: skip
     same: list[dict[str, Any]] = [

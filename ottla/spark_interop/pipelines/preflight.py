@@ -45,16 +45,18 @@ READ_SETTINGS = {"mirror", "dead-letter"}
 `latest` only if offsets have no records, such as those of transaction markers: not checked."""
 ADDRESSES = ("bootstrap", "source", "destination")
 INTERVALS = ("window", "slide", "watermark", "every")
+LENGTHS = ("window", "slide")
 UNITS = {
     "interval", "microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month",
     "year",
 }
-CHECKS: dict[str, Callable[..., None]] = {
-    "archive": archive.check_options, "windows": windows.check_options,
-    "dead-letter": dead_letter.check_options,
-    "replay": replay.check_options, "quality-report": quality.check_options,
+CHECKS: dict[str, tuple[Callable[..., None], ...]] = {
+    "archive": (archive.check_options,),
+    "windows": (windows.check_options, windows.check_windows),
+    "dead-letter": (dead_letter.check_options,),
+    "replay": (replay.check_options,), "quality-report": (quality.check_options,),
 }  # fmt: skip
-"""A pipeline's own check of its options. The check's parameters have the names of the options."""
+"""A pipeline's own checks of its options. Their parameters have the names of the options."""
 OPERATIONS = {
     "READ": ("read", "Read"), "WRITE": ("write", "Write"),
     "DESCRIBE_CONFIGS": ("read the settings of", "DescribeConfigs"),
@@ -144,20 +146,33 @@ def _check_values(step: Step, given: Mapping[str, Any], _: Made) -> None:
         if given.get(name):
             _check_interval(name, str(given[name]))
     zone = given.get("time_zone") or "UTC"
-    for name in ("since", "until"):
-        if given.get(name) is not None:
-            milliseconds(given[name], zone)
+    since, until = (
+        None if given.get(name) is None else milliseconds(given[name], zone)
+        for name in ("since", "until")
+    )
+    if since is not None and until is not None and since >= until:
+        raise WrongOption(
+            f"`since` {given['since']} is not before `until` {given['until']}: there is no record"
+            " between them, because `until` is excluded", "since", "until")
     if given.get("lateness"):
-        try:
-            duration_ms(given["lateness"])
-        except PipelineError as error:
-            raise WrongOption(f"`lateness`: {error}", "lateness") from None
-    if (check_options := CHECKS.get(step.name)) is not None:
+        _check_lateness(given["lateness"], until)
+    for check_options in CHECKS.get(step.name, ()):
         check_options(**{name: given.get(name) for name in signature(check_options).parameters})
     _format_of(step, given)
     for name in ADDRESSES:
         if given.get(name):
             Cluster.of(given[name]).addresses()
+
+
+def _check_lateness(lateness: str, until: int | None) -> None:
+    try:
+        duration_ms(lateness)
+    except PipelineError as error:
+        raise WrongOption(f"`lateness`: {error}", "lateness") from None
+    if until is None:
+        raise WrongOption(
+            "`lateness` has an effect only with `until`: give `until`, too, or leave out"
+            " `lateness`", "lateness", "until")
 
 
 def _check_formats(step: Step, given: Mapping[str, Any], _: Made) -> None:
@@ -193,11 +208,23 @@ def _check_interval(name: str, text: str) -> None:
     words = re.findall(r"[a-z]+", text.lower())
     unknown = [word for word in words if word.removesuffix("s") not in UNITS]
     without_unit = re.search(r"\d(?!\w)\s*($|[\d+-])", text)
+    if name in LENGTHS and not unknown:
+        _check_length(name, text, words)
     if unknown or without_unit or not re.search(r"\d", text):
         raise WrongOption(
             f"{text!r} is not valid for `{name}`: write a number and a unit, such as 10m or"
             f" '10 minutes'; units: {', '.join(WORDS)}, {', '.join(WORDS.values())} …", name
         )
+
+
+def _check_length(name: str, text: str, words: list[str]) -> None:
+    """Refuses lengths of windows that only Spark's own error would explain, after its start."""
+    if any(word.removesuffix("s") in ("month", "year") for word in words):
+        raise WrongOption(
+            f"{text!r} is not valid for `{name}`: months and years have no fixed length; write days"
+            " or weeks", name)
+    if not re.search(r"[1-9]", text):
+        raise WrongOption(f"{text!r} is not valid for `{name}`: it must be above 0", name)
 
 
 def _check_files(_: Step, given: Mapping[str, Any], __: Made) -> None:

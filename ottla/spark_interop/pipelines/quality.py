@@ -97,12 +97,16 @@ def quality_report(
 def check_options(
     topic: str | None, archive: str | Path | None, since: Any, until: Any
 ) -> None:
-    """Raises PipelineError if neither a topic nor an archive is given, and for `since` or `until`
+    """Raises PipelineError unless either a topic or an archive is given, and for `since` or `until`
     with an archive."""
     if topic is None and archive is None:
         raise WrongOption(
             "give `topic` and its cluster's address (`bootstrap`), or `archive`",
             "topic", "bootstrap", "archive")
+    if topic is not None and archive is not None:
+        raise WrongOption(
+            "a report is about a topic or about an archive: leave out `topic` or `archive`",
+            "topic", "archive")
     if archive is not None and not (since is None and until is None):
         raise WrongOption(
             "a report about an archive covers all of its records: leave out `since` and `until`,"

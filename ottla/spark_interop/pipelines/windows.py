@@ -28,7 +28,7 @@ from ottla.spark_interop.pipelines.table import (
     check_targets,
     target_ids,
 )
-from ottla.spark_interop.times import interval
+from ottla.spark_interop.times import duration_ms, interval
 from ottla.spark_interop.topics import stream_topic
 from ottla.spark_interop.value_format import Format
 
@@ -84,6 +84,7 @@ def windows(
     runs on the same path had other options; or if `path` accepts no more records.
     """
     check_options(topic, to, updates, final, every)
+    check_windows(window, slide, session_gap, by, aggregates)
     begin = time.monotonic()
     settings = settings_of({
         "window": window, "slide": slide, "by": by, "aggregates": aggregates, "to": to,
@@ -236,6 +237,38 @@ def check_options(
             "every")
     if to == topic:
         raise PipelineError(f"{topic} would be both read and written: name another topic")
+
+
+def check_windows(
+    window: str, slide: str | None, session_gap: bool, by: Sequence[str],
+    aggregates: Mapping[str, str],
+) -> None:
+    """Raises WrongOption for windows that Spark does not have, and for two columns of the result
+    with the same name."""
+    if session_gap and slide:
+        raise WrongOption(
+            "windows with `session_gap` do not overlap: leave out `slide`, or `session_gap`",
+            "session_gap", "slide")
+    if session_gap and not by:
+        raise WrongOption(
+            "`session_gap` needs groups: name their columns with `by`", "session_gap", "by")
+    if slide and _is_longer(slide, window):
+        raise WrongOption(
+            f"`slide` {slide} is longer than `window` {window}, so records between two windows"
+            " would be in no window: give a shorter `slide`", "slide", "window")
+    taken = {name.lower() for name in (*BOUNDS, *(by or ()))}
+    if twice := [name for name in aggregates or () if name.lower() in taken]:
+        raise WrongOption(
+            f"the result has a column {twice[0]} already: give another name to it in `aggregates`",
+            "aggregates")
+
+
+def _is_longer(one: str, other: str) -> bool:
+    """Whether an interval is longer than another one; False if only Spark can tell."""
+    try:
+        return duration_ms(one) > duration_ms(other)
+    except PipelineError:
+        return False
 
 
 def _counting(report: dict[str, Any]) -> Any:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
+import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,6 +90,31 @@ def test_a_slice_that_failed_leaves_nothing_and_can_run_again(
 
 
 @pytest.mark.parametrize("name", ["o.jsonl", "o.parquet"])
+def test_a_slice_deletes_what_a_killed_one_has_left_and_nothing_of_one_that_runs(
+    tmp_path: Path, sliced: Any, name: str
+) -> None:
+    output = tmp_path / name
+    killed, running = (tmp_path / f"{name}.{number}.part" for number in (1, 2))
+    notes = tmp_path / f"{name}.notes.part"     # of the user
+    notes.mkdir()
+    for draft in (killed, running):
+        draft.mkdir()
+        (draft / name).write_text("half")
+    with running_lock(running):
+        sliced(output)
+    assert set(tmp_path.iterdir()) == {output, running, notes}
+
+
+@contextmanager
+def running_lock(folder: Path) -> Iterator[None]:
+    """Holds the lock of a running slice."""
+    opened = os.open(folder, os.O_RDONLY)
+    fcntl.flock(opened, fcntl.LOCK_EX)
+    yield
+    os.close(opened)
+
+
+@pytest.mark.parametrize("name", ["o.jsonl", "o.parquet"])
 def test_a_slice_overwrites_nothing(tmp_path: Path, sliced: Any, name: str) -> None:
     output = tmp_path / name
     sliced(output)
@@ -115,6 +143,30 @@ def test_a_slice_whose_reader_has_exited_ends_quietly(
     # A broken connection to Spark is an error of the pipeline.
     with pytest.raises(PipelineError, match="Broken pipe"):
         sliced("-", BrokenPipeError(errno.EPIPE, "Broken pipe"))
+
+
+@pytest.mark.parametrize("output", ["-", "file"])
+def test_standard_output_has_the_records_or_the_summary_of_a_slice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    """A summary after the records was not a line of JSON, so that programs refused the output."""
+
+    @wraps(slices.slice_topic)
+    def written(*_: Any, **__: Any) -> dict[str, int]:
+        if output == "-":
+            print('{"n": 1}')
+        return {"records": 1, "bad": 0}
+
+    monkeypatch.setattr(slices, "slice_topic", written)
+    monkeypatch.setattr(command.preflight, "check", lambda *_: None)
+    monkeypatch.setattr(command, "check_start", lambda *_: None)
+    monkeypatch.setattr(command, "_told_session", lambda *_: None)
+    words = ["-b", "localhost:9092", "--topic", "t", "--output", output, "--quiet"]
+    assert command.main(["pipeline", "slice", *words]) == 0
+    told = capsys.readouterr()
+    records, summary = (told.out, told.err) if output == "-" else ("", told.out)
+    assert records == '{"n": 1}\n' * (output == "-")
+    assert json.loads(summary) == {"records": 1, "bad": 0}
 
 
 def test_the_command_slice_ends_quietly_once_its_reader_has_exited(

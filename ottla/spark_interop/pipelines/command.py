@@ -157,7 +157,7 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
             interrupts.check()  # an interrupt may have caused the error
             raise
     except PipelineError as error:
-        _print(reports, is_file)
+        _print(reports, is_file, _prints_records(todo))
         # The options in a file of steps have the names of the functions' arguments.
         text = str(error)
         if isinstance(error, WrongOption) and not is_file:
@@ -168,22 +168,29 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
         print(f"{name}: {text}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as ended:
-        _print(reports, is_file)
+        _print(reports, is_file, _prints_records(todo))
         told = "interrupted; run the same command again"
         if any(step.writes_topic(given) for step, given in todo):
             told += f". {IN_TRANSACTIONS}"
         print(f"{name}: {told}", file=sys.stderr)
         return status_of(ended)
-    _print(reports, is_file)
+    _print(reports, is_file, _prints_records(todo))
     bad = any(r.get("ok") is False or r.get("valid") is False for r in reports)
     return 1 if bad else 0
 
 
-def _print(reports: list[dict[str, Any]], is_file: bool) -> None:
-    """Prints the summaries of the completed steps."""
+def _print(reports: list[dict[str, Any]], is_file: bool, aside: bool) -> None:
+    """Prints the summaries of the completed steps. With `aside` they go to standard error, because
+    standard output has records, one a line."""
     if reports:
-        print(steps.summary(reports if is_file else reports[0]))
+        print(steps.summary(reports if is_file else reports[0]), file=sys.stderr if aside else None)
         sys.stdout.flush()
+
+
+def _prints_records(todo: list[tuple[Step, dict[str, Any]]]) -> bool:
+    """Whether a step prints records to standard output."""
+    return any(
+        step.name == "slice" and str(given.get("output") or "-") == "-" for step, given in todo)
 
 
 def given_to(step: Step, options: argparse.Namespace) -> dict[str, Any]:

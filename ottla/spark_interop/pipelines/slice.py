@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import glob
 import json
 import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ from ottla.spark_interop.topics import read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+DRAFT = ".part"  # how the name of a draft's directory ends
 
 
 def slice_topic(
@@ -87,24 +90,46 @@ def _rows(frame: DataFrame) -> Iterator[Any]:
 @contextmanager
 def _whole(output: str | Path) -> Iterator[Path]:
     """Yields a draft's path. If the block succeeds, the draft gets the name `output`; otherwise it
-    is deleted. So the same command can run again after an interrupt, a full disk or a kill."""
+    is deleted. So the same command can run again after an interrupt, a full disk or a kill.
+
+    The draft is in a directory that this process keeps locked. A kill leaves the directory, without
+    its lock; the next slice to the same output deletes it.
+    """
 
     def refuse_existing() -> None:
         if place.exists():
             raise PipelineError(f"{output} already exists: name another output file")
 
     place = Path(output).absolute()
-    draft = place.with_name(f"{place.name}.{os.getpid()}.part")
     refuse_existing()
+    for left in place.parent.glob(f"{glob.escape(place.name)}.*{DRAFT}"):
+        if not left.name[len(place.name) + 1 : -len(DRAFT)].isdecimal():
+            continue
+        with suppress(OSError), _locked(left):      # BlockingIOError: another slice writes there
+            shutil.rmtree(left)
+    folder = place.with_name(f"{place.name}.{os.getpid()}{DRAFT}")
+    folder.mkdir()
     try:
-        yield draft
-        refuse_existing()       # another program may have created it meanwhile
-        draft.rename(place)
+        with _locked(folder):
+            yield folder / place.name
+            refuse_existing()       # another program may have created it meanwhile
+            (folder / place.name).rename(place)
     finally:
-        if draft.is_dir():
-            shutil.rmtree(draft, ignore_errors=True)    # the JVM may still be writing to it
-        else:
-            draft.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)   # the JVM may still be writing to it
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds a lock on a directory. Raises OSError if another process has it, or if `folder` is not
+    a directory."""
+    import fcntl
+
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(opened)
 
 
 class _StandardOutput:

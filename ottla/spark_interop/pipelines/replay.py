@@ -72,8 +72,7 @@ def replay(
         cluster, files = Cluster.begun(bootstrap), Files(spark, path)
         table = Table.open(files, "archive")
         archived = table.about
-        into = destination(
-            cluster, topic, name, archived, _source(archived, since, until, time_zone))
+        into = destination(cluster, topic, name, archived, _range(since, until, time_zone))
         refuse_own_topic(cluster, topic, archived)
         done = transactional.positions(into)
         try:
@@ -141,12 +140,19 @@ def check_options(rate: float | None, timestamps: str | None) -> None:
 
 
 def destination(
-    cluster: Cluster, topic: str, name: str | None, archived: dict[str, Any], source: str
+    cluster: Cluster, topic: str, name: str | None, archived: dict[str, Any], times: str
 ) -> transactional.Destination:
-    """The topic to write, for the archive that `archived` describes."""
+    """The topic to write, for the archive that `archived` describes; `times` names the range.
+
+    Positions in one archive or range mean nothing in another one. Two archives of one topic are
+    different sources, too: one of them may begin later, or lack records of a gap.
+    """
+    of = " ".join(archived.get(name, "") for name in ("topic", "topic_id", "cluster"))
     return transactional.Destination(
-        cluster, topic, name or f"replay-{topic}", source=source,
-        source_cluster=archived.get("cluster", ""),
+        cluster, topic, name or f"replay-{topic}",
+        source=f"archive {archived['id']} of {of}{times}" if "id" in archived
+        else f"archive of {of}{times}",
+        formerly=f"archive of {of}{times}", source_cluster=archived.get("cluster", ""),
     )  # fmt: skip
 
 
@@ -155,9 +161,8 @@ def refuse_other_source(
 ) -> None:
     """Raises PipelineError if a replay of this name has written other records to the topic. `given`
     are the options of `replay`."""
-    source = _source(
-        archived, given.get("since"), given.get("until"), given.get("time_zone") or "UTC")
-    transactional.positions(destination(cluster, topic, given.get("name"), archived, source))
+    times = _range(given.get("since"), given.get("until"), given.get("time_zone") or "UTC")
+    transactional.positions(destination(cluster, topic, given.get("name"), archived, times))
 
 
 def refuse_own_topic(cluster: Cluster, topic: str, archived: dict[str, Any]) -> None:
@@ -198,16 +203,12 @@ def prepare(
     targets.prepare(cluster, topic, partitions, like, has_older, create=create)
 
 
-def _source(
-    about: dict[str, Any],
-    since: str | datetime | int | None,
-    until: str | datetime | int | None,
-    time_zone: str,
+def _range(
+    since: str | datetime | int | None, until: str | datetime | int | None, time_zone: str
 ) -> str:
-    """Names the source of the replay: positions in one archive or range mean nothing in another."""
+    """The range of a replay in the name of its source; "" if the replay has no bounds."""
     bounds = ["" if x is None else str(milliseconds(x, time_zone)) for x in (since, until)]
-    of = " ".join(about.get(name, "") for name in ("topic", "topic_id", "cluster"))
-    return f"archive of {of}, times {' to '.join(bounds)}" if any(bounds) else f"archive of {of}"
+    return f", times {' to '.join(bounds)}" if any(bounds) else ""
 
 
 def _between(

@@ -60,7 +60,8 @@ class Destination:
 
     `writer` names the pipeline. Each combination of writer, source cluster and topic has its own
     progress and transactional ids. `source` names the origin of the rows, and `source_cluster` is
-    the id of the origin's cluster. `aside` is a second topic, for rows whose column `aside` is
+    the id of the origin's cluster. `formerly` is the name that older releases gave to the same
+    origin. `aside` is a second topic, for rows whose column `aside` is
     true. Before each commit, `origin` and the ids of the destination topics are checked. These ids
     must equal `known`; if `known` is None, they must equal those that `write` found when it began.
     `rate` limits the records per second of one task; None means no limit. `map_topic`, if any, gets
@@ -76,6 +77,7 @@ class Destination:
     map_key: str = ""
     source: str = ""
     source_cluster: str = ""
+    formerly: str = ""
     aside: str | None = None
     origin: Origin | None = None
     known: dict[str, str] | None = None
@@ -169,10 +171,11 @@ def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | N
     """The position in an entry; None if the entry is about earlier topics of these names."""
     if entry is None:
         return None
-    if to.source and entry.source != to.source:
+    if to.source and entry.source not in (to.source, to.formerly or to.source):
         raise PipelineError(
             f"`{to.writer}` has written to {to.topic} from another source ({entry.source}), not "
-            f"from {to.source}: give this pipeline a name of its own with --name (name=)"
+            f"from {to.source}: give this pipeline a name of its own with --name (name=); it then"
+            " writes all of its records"
         )
     again = [name for name, known in topics.items() if entry.topics.get(name) != known]
     if again and len(again) < len(topics):

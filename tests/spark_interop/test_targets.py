@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
@@ -133,6 +134,21 @@ def test_a_replay_of_old_records_makes_a_topic_that_keeps_them(
         assert len(cluster.partitions(topic)) == 3
     with pytest.raises(PipelineError, match="keeps records for 604800000 ms, and this run writes"):
         replay.prepare(cluster, new_topic(broker), 1, archived, 1_000, True)
+
+
+def test_with_gaps_allowed_a_new_topic_of_dead_letters_still_keeps_old_records(
+    broker: Broker, cluster: Cluster
+) -> None:
+    """If only the topic of good records existed, the other one got the retention of the source, and
+    its records were deleted at once."""
+    place: Any = Checkpoint()
+    source, good = old_records(broker, cluster), new_topic(broker)
+    day = ConfigResource(ConfigResource.Type.TOPIC, source, incremental_configs=[ConfigEntry(
+        "retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET)])  # fmt: skip
+    admin = AdminClient(cluster.client())
+    admin.incremental_alter_configs([day])[day].result(30)
+    dead_letter.prepared(cluster, source, (good, f"{good}-bad"), None, place, True)
+    assert made(cluster, f"{good}-bad")["retention.ms"] == "-1"
 
 
 def test_windows_of_other_options_are_others(

@@ -185,10 +185,12 @@ def prepared(
     about, into = claim_of(cluster, topic, names, name)
     table.check_claim(place, about, into)
     count, like = len(cluster.partitions(topic)), targets.settings_like(cluster, topic)
-    has_older = _older(cluster, topic, into, None if allow_gaps else place)
-    targets.prepare(cluster, to, count, like, has_older)
+    older = _older(cluster, topic, into, place)
     # Compaction must not remove bad records that have the same key.
-    targets.prepare(cluster, dead_letters, count, like | {"cleanup.policy": "delete"}, has_older)
+    for each, policy in (to, {}), (dead_letters, {"cleanup.policy": "delete"}):
+        # With allow_gaps, records that an existing target would delete count as a gap.
+        has_older = _none if allow_gaps and cluster.exists(each) else older
+        targets.prepare(cluster, each, count, like | policy, has_older)
     into = transactional.begun_with(into)
     if not allow_gaps:
         targets.refuse_unread(cluster, topic, into, place)
@@ -211,15 +213,16 @@ def claim_of(
 
 
 def _older(
-    cluster: Cluster, topic: str, into: transactional.Destination, checkpoint: Files | None
+    cluster: Cluster, topic: str, into: transactional.Destination, checkpoint: Files
 ) -> targets.RetentionCheck:
-    """A check for records that are not read yet, but older than a target's retention. Without
-    `checkpoint`, an existing target may delete such records, so the check finds none."""
-    if checkpoint is None and cluster.exists(into.topic):
-        return lambda _: False
+    """A check for records that are not read yet, but older than a target's retention."""
     both = cluster.exists(into.topic) and cluster.exists(str(into.aside))
-    done = targets.read_up_to(into, checkpoint) if both and checkpoint is not None else {}
+    done = targets.read_up_to(into, checkpoint) if both else {}
     return targets.older_in_topic(cluster, topic, done)
+
+
+def _none(_: int) -> bool:
+    return False
 
 
 def _rows(judged: DataFrame, aside: bool) -> DataFrame:

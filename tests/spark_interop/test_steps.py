@@ -73,6 +73,35 @@ def test_a_file_that_cannot_run_is_refused_with_its_place(
         steps.load_file(file)
 
 
+def test_a_file_has_times_and_home_directories_as_people_write_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory named ~ was created. A date without quotes was refused, and a number as SQL ended
+    with a traceback."""
+    monkeypatch.setenv("HOME", "/home/me")
+    file, step = tmp_path / "steps.toml", '[[step]]\nrun = "replay"\ntopic = "t"\npath = "~/a"\n'
+    times = {"2013-06-01": "2013-06-01", "2013-06-01T12:30:00Z": "2013-06-01T12:30:00+00:00",
+             "1370044800000": "1370044800000", "'2013-06-01'": "2013-06-01"}  # fmt: skip
+    for written, since in times.items():
+        file.write_text(f"{step}since = {written}\n")
+        [(_, given)] = steps.load_file(file)
+        assert given["path"] == "/home/me/a" and given["since"] == since
+        assert milliseconds(since)
+    words = command.parser().parse_args(["replay", "--topic", "t", "--path=~/a"])
+    assert command.given_to(steps.BY_NAME["replay"], words)["path"] == "/home/me/a"
+    file.write_text('[[step]]\nrun = "windows"\ntopic = "t"\npath = "p"\nwindow = "1d"\n'
+                    'aggregates = { n = 5 }\n')  # fmt: skip
+    with pytest.raises(PipelineError, match="the SQL in `aggregates` must be a text, not 5"):
+        steps.load_file(file)
+
+
+def test_an_address_that_no_step_takes_is_not_the_files_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "steps.toml"
+    file.write_text('[[step]]\nrun = "compact"\npath = "a"\n')
+    with pytest.raises(PipelineError, match="so --bootstrap-server has no effect: leave it out"):
+        steps.load_file(file, "h:1")
+
+
 def test_every_example_is_a_command_that_is_accepted() -> None:
     for step in steps.STEPS:
         options = command.parser().parse_args(shlex.split(step.example)[2:])

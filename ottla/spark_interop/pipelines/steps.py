@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -89,7 +91,8 @@ STEPS = (
         (BOOTSTRAP, TOPIC, PATH,
          Option("by", "hour (default) or date: a directory for each; none: one directory for all",
                 choices=("hour", "date", "none")), EVERY,
-         Option("starting", "earliest (default), latest or offsets in Spark's JSON"), BATCH,
+         Option("starting", "where the first run on --path begins: earliest (default), latest or "
+                "offsets in Spark's JSON"), BATCH,
          Option("isolation", "read_committed (default) or read_uncommitted",
                 choices=("read_committed", "read_uncommitted")), GAPS),
     ),
@@ -208,13 +211,21 @@ def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str,
             continue
         if value is not None and (not isinstance(value, kind) or (kind is int and value is True)):
             raise WrongOption(f"{where}: `{key}` must be a {known[key].kind}, not {value!r}", key)
+        for sql in value.values() if isinstance(value, dict) else ():
+            if not isinstance(sql, str):
+                raise WrongOption(f"{where}: the SQL in `{key}` must be a text, not {sql!r}", key)
     missing = [o.name for o in step.options if o.required and given.get(o.name) is None]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         raise WrongOption(f"{where}: {step.name} needs {names}", *missing)
+    # A shell leaves the ~ of `--path=~/archive`; in a file, nothing else replaces it.
+    found = {
+        key: os.path.expanduser(value) if known[key].kind == "path" and value else value
+        for key, value in given.items()
+    }
     if "bootstrap" in known and given.get("topic") is not None:
-        return {**given, "bootstrap": given.get("bootstrap") or default_addresses()}
-    return dict(given)
+        found["bootstrap"] = given.get("bootstrap") or default_addresses()
+    return found
 
 
 def load_file(
@@ -261,11 +272,23 @@ def load_file(
         known = {option.name for option in BY_NAME[name].options}
         shared = {key: value for key, value in content.items() if key in known}
         used |= shared.keys()
-        result.append((BY_NAME[name], check_options(BY_NAME[name], shared | step, where)))
+        every = {key: _as_text(key, value) for key, value in (shared | step).items()}
+        result.append((BY_NAME[name], check_options(BY_NAME[name], every, where)))
+    if bootstrap and "bootstrap" not in used:
+        raise PipelineError(
+            f"no step of {path} has the option bootstrap, so --bootstrap-server has no effect:"
+            " leave it out, and give the addresses in the steps")
     if unknown := sorted(content.keys() - used):
         near = similar(unknown[0], {option.name for step, _ in result for option in step.options})
         raise PipelineError(f"{path}: no step has these options: {', '.join(unknown)}{near}")
     return result
+
+
+def _as_text(key: str, value: Any) -> Any:
+    """TOML has dates, times and numbers of its own; the options that are times are text."""
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    return str(value) if key in ("since", "until") and type(value) is int else value
 
 
 def summary(report: Any) -> str:

@@ -216,7 +216,7 @@ demo: has-java .venv/.compat
 	.venv/bin/python -m compat_tests.demo
 
 has-java:
-	@command -v java > /dev/null || { echo "make demo: Java 17 is needed for Spark: apt install openjdk-17-jre-headless"; exit 1; }
+	@command -v java > /dev/null || { echo "make $(MAKECMDGOALS): Java 17 or newer is needed: apt install openjdk-17-jre-headless"; exit 1; }
 
 # The walk-through of docs/spark_walkthrough.md, executed again: a notebook and a page with charts.
 walkthrough: has-java .venv/.compat

@@ -46,6 +46,7 @@ EXCLUDED = (
     "org.xerial.snappy:snappy-java",
     "org.scala-lang.modules:scala-parallel-collections_2.13",
 )
+JARS = "--jars (in Python jars=…)"
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
@@ -98,9 +99,9 @@ def session(
             raise
         except Exception as error:
             advice = "" if files_of(home, version) else (
-                ". If this machine cannot reach Maven Central (Spark then prints `unresolved "
-                "dependency`), copy the connector's jars from a machine that can "
-                f"({jar_directory(None) / version / 'jars'}), and give their directory as jars=…"
+                ". If this machine cannot reach Maven Central (in Python, Spark then prints "
+                "`unresolved dependency`), copy the connector's jars from a machine that can "
+                f"({jar_directory(None) / version / 'jars'}), and give their directory with {JARS}"
             )
             reason = str(error).rstrip(".")
             raise SparkUnavailable(f"Spark did not start: {reason}{advice}") from error
@@ -201,7 +202,7 @@ def coordinates(version: str) -> list[str]:
         raise SparkUnavailable(
             f"Maven Central lacks jars that pyspark {version} needs for Kafka. Releases with all "
             f"jars are {', '.join(VERSIONS)}: run `{pip_install(f'pyspark=={RECOMMENDED}')}`."
-            f" If you have the jars of {version}, give their directory as jars=…"
+            f" If you have the jars of {version}, give their directory with {JARS}"
         )
     return [f"org.apache.spark:{name}_{SCALA}:{version}" for name in MODULES.values()]
 

@@ -19,6 +19,7 @@ def test_a_pyspark_without_a_connector_is_refused_with_a_pair_that_works(version
     with pytest.raises(SparkUnavailable, match=r"-m pip install pyspark==4\.2\.0`") as error:
         spark_session.coordinates(version)
     assert version in str(error.value)
+    assert "give their directory with --jars (in Python jars=…)" in str(error.value)
 
 
 @pytest.mark.parametrize("version", spark_session.VERSIONS)

@@ -27,7 +27,7 @@ from ottla import spark_interop as si
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.history import check_history_file
-from ottla.spark_interop.pipelines import query_run
+from ottla.spark_interop.pipelines import command, query_run
 from tests.spark_interop.histories import good_history
 
 RECORDS = 600
@@ -173,7 +173,20 @@ def test_an_interrupted_pipeline_that_writes_topics_prints_only_that(
         running.kill()
     assert (running.returncode, out) == (128 + signal.SIGTERM, "")
     [line] = [line for line in told.splitlines() if not line.startswith(STARTS)]
-    assert line.startswith("ottla pipeline: interrupted; run the same command again")
+    assert line.startswith("ottla pipeline dead-letter: interrupted; run the same command again")
+
+
+def test_an_expression_that_spark_refuses_is_one_sentence(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """pyspark logged the error, too, as a line of ten kilobytes."""
+    words = ["windows", "-b", broker.bootstrap, "--topic", new_topic("refused", 1), "--path",
+             str(tmp_path / "w"), "--window", "1h", "--format", "text", "--aggregates",
+             "n = sum(array(1))"]  # fmt: skip
+    assert command.main(["pipeline", *words]) == 1
+    told = [line for line in capfd.readouterr().err.splitlines() if not line.startswith(STARTS)]
+    assert len(told) == 1 and told[0].startswith("ottla pipeline windows: [DATATYPE_MISMATCH"), told
 
 
 @pytest.mark.one_broker

@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     run.add_argument("file", metavar="FILE", help="the TOML file")
-    _add(run, Option("bootstrap", "the cluster's address, instead of the one in the file"))
+    _add(run, Option("bootstrap", "the cluster's address, instead of the one above the first step"))
     run.add_argument("--check", action="store_true", help="check the steps, and run none of them")
     _add_common(run)
     return root
@@ -305,4 +305,14 @@ def _session(options: argparse.Namespace) -> Any:
     # If a signal ends the JVM too, pyspark's server for accumulators loses its connection, and
     # would print a traceback beside the command's own message.
     spark.sparkContext._accumulatorServer.handle_error = lambda request, address: None
+    _silence_pyspark()
     return spark
+
+
+def _silence_pyspark() -> None:
+    """pyspark logs each error about an expression, with the plan and the JVM's stack in one line of
+    ten kilobytes. The command prints the error's sentence."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True

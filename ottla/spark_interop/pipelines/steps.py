@@ -152,8 +152,8 @@ STEPS = (
         (BOOTSTRAP, TOPIC, Option("to", "the topic of good records", "text", True, True),
          Option("dead_letters", "the topic of bad records", "text", True, True),
          Option("checkpoint", "the directory of the progress", "path", True), *FORMAT, NAME,
-         Option("share_max", "end if the share of bad records in a batch is above this, e.g. 0.05",
-                "number"),
+         Option("share_max", "end if the share of bad records in a batch is above this, e.g. 0.05; "
+                "batches below 100 records are not checked", "number"),
          EVERY, BATCH, GAPS),
     ),
     Step(

@@ -207,6 +207,7 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
      "--since 2013-06-02 is not before --until 2013-06-02: there is no record between them"),
     ("replay --path {archive} --topic six --since 2013-06-02 --until 2013-06-01",
      "--since 2013-06-02 is not before --until 2013-06-01"),
+    ("slice --topic six --output json", "--output is a file, not a format"),
     ("slice --topic six --lateness 1h", "--lateness has an effect only with --until: give --until"),
     ("windows --topic six --path {new} --window 1month --aggregates n=count(*) --format raw",
      "'1month' is not valid for --window: months and years have no fixed length"),

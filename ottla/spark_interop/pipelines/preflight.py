@@ -29,6 +29,7 @@ from ottla.spark_interop.pipelines import (
     quality,
     recorded,
     replay,
+    slice,
     targets,
     windows,
 )
@@ -55,6 +56,7 @@ CHECKS: dict[str, tuple[Callable[..., None], ...]] = {
     "windows": (windows.check_options, windows.check_windows),
     "dead-letter": (dead_letter.check_options,),
     "replay": (replay.check_options,), "quality-report": (quality.check_options,),
+    "slice": (slice.check_options,),
 }  # fmt: skip
 """A pipeline's own checks of its options. Their parameters have the names of the options."""
 OPERATIONS = {

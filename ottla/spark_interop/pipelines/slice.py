@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import OutputClosed, PipelineError
+from ottla.spark_interop.errors import OutputClosed, PipelineError, WrongOption
 from ottla.spark_interop.pipelines import query_run
 from ottla.spark_interop.topics import read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+FORMATS = ("lines", "jsonl", "json", "hex", "table")    # what --output is in Ottla's other commands
 DRAFT = ".part"  # how the name of a draft's directory ends
 
 
@@ -62,6 +63,14 @@ def slice_topic(
         if limit is not None:
             frame = frame.orderBy("_partition", "_offset").limit(limit)
         return _written(spark, frame, output)
+
+
+def check_options(output: str | None) -> None:
+    """Raises WrongOption if `output` is the name of a format instead of a file."""
+    if output in FORMATS:
+        raise WrongOption(
+            "`output` is a file, not a format (slices are lines of JSON): leave out `output` to"
+            f" print the records, or write ./{output} for a file of this name", "output")
 
 
 def _written(spark: SparkSession, frame: DataFrame, output: str | Path) -> dict[str, int]:

@@ -300,6 +300,13 @@ def test_the_cause_of_an_error_of_the_jvm_is_in_its_stack() -> None:
     assert str(query_run.explained(error)) == "TopicAuthorizationException: Not authorized: [t]"
 
 
+def test_a_full_disk_may_be_that_of_sparks_temporary_files() -> None:
+    """The error named only the file system of the result."""
+    said = str(query_run.explained(OfTheJvm(
+        "Job aborted", "java.io.IOException: No space left on device\n at blockmgr-1/temp")))
+    assert "or that of Spark's temporary files (/tmp, or $SPARK_LOCAL_DIRS)" in said
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_is_a_commands_status_and_a_sentence_whatever_breaks_by_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: signal.Signals

@@ -50,8 +50,9 @@ CAUSES = {
     ),
     "No space left on device": (
         PipelineError,
-        "the file system of the sink is full. The last batch was not committed: make room "
-        "and run the same command again",
+        "a file system is full: that of the result, or that of Spark's temporary files (/tmp, or "
+        "$SPARK_LOCAL_DIRS). The last batch was not committed: make room and run the same command "
+        "again",
     ),
     "Multiple streaming jobs detected": (
         PipelineError,

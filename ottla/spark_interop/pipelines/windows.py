@@ -105,9 +105,8 @@ def windows(
         origin = transactional.Origin(cluster, topic, identity["topic_id"])
         with Table.writing(Files(spark, path), "windows", identity | settings, origin) as target:
             check_final(target.files, target.about, origin, final)
-            write = _to_parquet(target, report)
-            if to is not None:
-                write = _to_topic(target, to, settings["name"], by, report)
+            write = (_to_parquet(target, report) if to is None
+                     else _to_topic(target, to, settings["name"], by, report))  # fmt: skip
             writer = figures.writeStream.outputMode("update" if updates else "append")
             run_queries(writer.foreachBatch(write), target, every, shown, report, final)
     return report | {"seconds": round(time.monotonic() - begin, 3)}

@@ -80,13 +80,16 @@ def test_a_history_in_parquet_is_judged_as_one_in_json_lines(
                 for event in events]  # fmt: skip
         names = sorted({name for event in flat for name in event})
         rows = [{name: event.get(name) for name in names} for event in flat]
+        directory = tmp_path / f"of-spark-{number}.parquet"
         pyarrow.parquet.write_table(pa.Table.from_pylist(rows), parquet)
+        spark.read.parquet(str(parquet)).coalesce(1).write.parquet(str(directory))
         verdicts = [
             check_history_file(spark, lines),
             check_history_file(spark, parquet),
             check_history_file(None, parquet, small=True),
+            check_history_file(None, directory, small=True),
         ]
-        assert verdicts[0] == verdicts[1] == verdicts[2]
+        assert all(one == verdicts[0] for one in verdicts)
         assert verdicts[0]["valid"] == (number == 0)
 
 

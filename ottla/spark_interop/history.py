@@ -49,9 +49,9 @@ def check_history_file(
 
 def _read(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix == ".parquet":
-        import pyarrow.parquet
+        import pyarrow.dataset
 
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
+        for batch in pyarrow.dataset.dataset(path, format="parquet").to_batches():
             for row in batch.to_pylist():
                 yield _event({name: value for name, value in row.items() if value is not None})
         return

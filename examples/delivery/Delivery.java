@@ -68,7 +68,7 @@ public final class Delivery {
   }
 
   private static String transform(String value) {
-    return value.toUpperCase();
+    return value == null ? null : value.toUpperCase();
   }
 
   /** Sends the records; a future completes when its record is acknowledged. */

@@ -4,7 +4,8 @@ may write the records of the current batch a second time.
     python at_least_once.py localhost:9092 SOURCE SINK
 
 The program commits the offsets of a batch after all records of the batch have been acknowledged.
-Any error ends the program; after a restart it continues at the committed offsets.
+Any error ends the program; after a restart it continues at the committed offsets. Ctrl-C or SIGTERM
+ends the program after the current batch.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 BATCH = 20
 
 
-def transform(value: bytes) -> bytes:
-    return value.upper()
+def transform(value: bytes | None) -> bytes | None:
+    return value and value.upper()      # a null value stays null
 
 
 def take(consumer: Consumer) -> list[Message]:
@@ -39,6 +40,15 @@ def check(error: KafkaError | None, message: Message) -> None:
 
 
 def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            # Otherwise librdkafka logs 20 failed connections a second while no broker answers.
+            "metadata.recovery.strategy": "none",
+        }
+    )
+    producer.list_topics(timeout=5)         # ends the program if no broker answers
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -49,7 +59,6 @@ def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> No
             "enable.auto.commit": False,
         }
     )
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     consumer.subscribe([source])
     while not stopping.is_set():
         messages = take(consumer)
@@ -66,5 +75,9 @@ if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit(__doc__)
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    run(*sys.argv[1:4], stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        run(*sys.argv[1:4], stop)
+    except KafkaException as error:
+        sys.exit(f"at_least_once.py: {error.args[0].str()}")

@@ -5,7 +5,8 @@ records of the current batch.
 
 The program commits the offsets of a batch before it writes the records. An error ends the program;
 after a restart it continues at the committed offsets. But if the client gives up writing a record,
-the record is lost and the program continues. SIGTERM ends the program after the current batch.
+the record is lost and the program continues. Ctrl-C or SIGTERM ends the program after the current
+batch.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer
 BATCH = 20
 
 
-def transform(value: bytes) -> bytes:
-    return value.upper()
+def transform(value: bytes | None) -> bytes | None:
+    return value and value.upper()      # a null value stays null
 
 
 def take(consumer: Consumer) -> list[Message]:
@@ -33,6 +34,16 @@ def take(consumer: Consumer) -> list[Message]:
 
 
 def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            # Without idempotence a retry inside the client could write a record twice.
+            "enable.idempotence": True,
+            # Otherwise librdkafka logs 20 failed connections a second while no broker answers.
+            "metadata.recovery.strategy": "none",
+        }
+    )
+    producer.list_topics(timeout=5)         # ends the program if no broker answers
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -43,8 +54,6 @@ def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> No
             "enable.auto.commit": False,
         }
     )
-    # Without idempotence a retry inside the client could write a record twice.
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     consumer.subscribe([source])
     while not stopping.is_set():
         messages = take(consumer)
@@ -61,5 +70,9 @@ if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit(__doc__)
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    run(*sys.argv[1:4], stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        run(*sys.argv[1:4], stop)
+    except KafkaException as error:
+        sys.exit(f"at_most_once.py: {error.args[0].str()}")

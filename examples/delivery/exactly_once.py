@@ -6,7 +6,8 @@ with the offsets of the records that were read.
 Consumers of SINK must read only committed records (`isolation.level=read_committed`, which is the
 default of librdkafka but not of the Java client). After an error that requires an abort, the
 program aborts the transaction and reads its records again; any other error ends the program. After
-a restart, the program aborts a transaction that it had left open, and continues.
+a restart, the program aborts a transaction that it had left open, and continues. Ctrl-C or SIGTERM
+ends the program after the current transaction.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from confluent_kafka import (
 BATCH = 20
 
 
-def transform(value: bytes) -> bytes:
-    return value.upper()
+def transform(value: bytes | None) -> bytes | None:
+    return value and value.upper()      # a null value stays null
 
 
 def take(consumer: Consumer) -> list[Message]:
@@ -48,6 +49,18 @@ def rewind(consumer: Consumer) -> None:
 
 
 def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            # With the same id, a restarted program fences a former process that still runs.
+            "transactional.id": f"{source}-to-{sink}",
+            # Without this setting, librdkafka's send_offsets_to_transaction may wait for ever if no
+            # broker was reachable (https://github.com/confluentinc/librdkafka/issues/5511).
+            "metadata.recovery.strategy": "none",
+        }
+    )
+    producer.list_topics(timeout=5)         # ends the program if no broker answers
+    producer.init_transactions()
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -59,17 +72,6 @@ def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> No
             "isolation.level": "read_committed",
         }
     )
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            # With the same id, a restarted program fences a former process that still runs.
-            "transactional.id": f"{source}-to-{sink}",
-            # Without this setting, librdkafka's send_offsets_to_transaction may wait for ever if no
-            # broker was reachable (https://github.com/confluentinc/librdkafka/issues/5511).
-            "metadata.recovery.strategy": "none",
-        }
-    )
-    producer.init_transactions()
     consumer.subscribe([source])
     while not stopping.is_set():
         messages = take(consumer)
@@ -96,5 +98,9 @@ if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit(__doc__)
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    run(*sys.argv[1:4], stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        run(*sys.argv[1:4], stop)
+    except KafkaException as error:
+        sys.exit(f"exactly_once.py: {error.args[0].str()}")

@@ -77,6 +77,10 @@ class Program(Process):
         """The exit status, once the program has ended by itself."""
         return self._process.wait(TIMEOUT_SECONDS)
 
+    def interrupt(self) -> None:
+        """Send SIGINT, as Ctrl-C does."""
+        self._process.send_signal(signal.SIGINT)
+
     def end(self) -> None:
         """Send SIGTERM and wait: the program ends after its round, or at once before the first."""
         self._process.send_signal(signal.SIGTERM)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -60,8 +62,7 @@ class Pipe:
 
     def start(self, stop_at: str = "nothing:0") -> Program:
         """Start the program. It stops at the call `stop_at` of its client, by default at none."""
-        script = str(ROOT / "examples" / "delivery" / f"{self.name}.py")
-        command = (script, self.broker.bootstrap, self.source, self.sink)
+        command = (script(self.name), self.broker.bootstrap, self.source, self.sink)
         self.running.append(Program(stop_at, *command))
         return self.running[-1]
 
@@ -132,6 +133,10 @@ def pipe(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pipe]:
         each.kill()
 
 
+def script(name: str) -> str:
+    return str(ROOT / "examples" / "delivery" / f"{name}.py")
+
+
 def check(pipe: Pipe) -> None:
     """Check the promise of this program, once everything is read."""
     written = pipe.written()
@@ -194,3 +199,28 @@ def test_kills_of_program_and_broker_at_random_break_no_promise(pipe: Pipe) -> N
             pipe.run_dry(program).kill()
     pipe.run_dry(pipe.start()).end()
     check(pipe)
+
+
+def test_ctrl_c_ends_a_program_which_leaves_tombstones_as_they_are(pipe: Pipe) -> None:
+    producer = Producer({"bootstrap.servers": pipe.broker.bootstrap})
+    producer.produce(pipe.source, None, "deleted", partition=0)
+    assert producer.flush(SECONDS) == 0
+    pipe.filled = 1
+    program = pipe.run_dry(pipe.start())
+    program.interrupt()
+    assert program.status() == 0
+    assert pipe.written() == {None: 1}
+
+
+def test_without_a_broker_a_program_ends_soon_with_one_line() -> None:
+    programs = {
+        name: subprocess.Popen(
+            [sys.executable, script(name), "127.0.0.1:1", "in", "out"], stderr=subprocess.PIPE,
+            text=True)
+        for name in STEPS
+    }
+    for name, program in programs.items():
+        _, said = program.communicate(timeout=SECONDS)
+        lines = [line for line in said.splitlines() if "|FAIL|" not in line]
+        assert lines == [f"{name}.py: Failed to get metadata: Local: Broker transport failure"]
+        assert program.returncode == 1

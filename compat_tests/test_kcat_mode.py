@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from compat_tests.brokers import Broker
 from compat_tests.requirements import program
@@ -71,6 +72,29 @@ def test_both_format_the_same(broker: Broker, topic: str, text: str) -> None:
     for null in ([], ["-Z"]):
         words = ["-C", "-t", topic, "-e", "-q", *null, "-p", "0", "-f", text]
         assert run(broker, OURS, words) == run(broker, [program("kcat")], words)
+
+
+def test_both_hide_what_is_not_committed(
+    broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic("kcat-atomic")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    for value, end in (("kept", producer.commit_transaction), ("lost", producer.abort_transaction),
+                       ("open", producer.flush)):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        producer.flush()
+        end()
+    for options in (f"-C -t {topic} -e", f"-Q -t {topic}:0:-1"):
+        assert run(broker, OURS, options.split()) == run(broker, [program("kcat")], options.split())
+    producer.abort_transaction()
+
+
+def test_both_begin_again_if_a_group_is_told_to(broker: Broker, topic: str) -> None:
+    for command in ([program("kcat")], OURS):
+        words = ["-q", "-G", f"{topic}-again", "-o", "beginning", "-e", topic]
+        assert run(broker, command, words) == run(broker, command, words) != b""
 
 
 def test_both_read_as_a_group(broker: Broker, topic: str) -> None:

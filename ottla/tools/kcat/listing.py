@@ -16,6 +16,9 @@ from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.stream.client_settings import FORMER_NAMES, check_names, check_values
 from ottla.wire.errors import ErrorCode
 
+COMMITTED = "read_committed"
+"""librdkafka's default isolation level, and so kcat's."""
+
 
 def checked(chosen: Chosen) -> dict[str, str]:
     """The settings of -X under the names of Java's clients. Raises WrongUsage for an unknown name
@@ -73,8 +76,10 @@ def metadata(chosen: Chosen) -> None:
 
 
 def message(code: int) -> str:
-    """The name of an error code."""
-    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
+    """librdkafka's text about an error code."""
+    from confluent_kafka import KafkaError
+
+    return str(KafkaError(code).str())
 
 
 def as_json(found: Any, first: str, wanted: list[str] | None) -> dict[str, Any]:
@@ -125,8 +130,8 @@ def offsets_by_time(chosen: Chosen) -> None:
         times[topic, int(index)] = int(time)
     if not times:
         raise Misused("-t <topic>:<partition>:<timestamp> missing")
-    checked(chosen)
+    committed = checked(chosen).get("isolation.level", COMMITTED) == COMMITTED
     with connected(chosen) as cluster:
-        results = offsets.required(cluster, times)
+        results = offsets.required(cluster, times, committed=committed)
     for place in sorted(times):
         sys.stdout.write(f"{place[0]} [{place[1]}] offset {results[place]}\n")

@@ -69,6 +69,8 @@ def run(chosen: Chosen) -> None:
     """Performs the action of the mode."""
     if not chosen.brokers:
         raise Misused("-b <broker,..> missing")
+    if chosen.rest and chosen.mode not in "PG":
+        raise Misused(f"{chosen.rest[0]}: only -P takes files, and only -G takes topics without -t")
     if chosen.mode in "LQ":
         from ottla.tools.kcat import listing
 
@@ -89,6 +91,7 @@ def parse(arguments: list[str]) -> Chosen | None:
         raise Misused(str(wrong)) from None
     chosen = Chosen(rest=rest)
     settings: list[str] = []
+    named, searched = False, True
     for flag, value in pairs:
         letter = flag[1:]
         if letter == "V":
@@ -105,11 +108,15 @@ def parse(arguments: list[str]) -> Chosen | None:
         elif letter == "H":
             name, equals, text = value.partition("=")
             chosen.headers.append((name, text.encode() if equals else None))
-        elif letter in ("X", "F"):
-            settings += from_file(value) if letter == "F" else [value]
+        elif letter == "X":
+            settings.append(value)
+        elif letter == "F" and value in ("-", "none"):
+            searched = False
+        elif letter == "F":
+            settings, named = settings + from_file(value), True
         else:
             take(chosen, letter, value)
-    for setting in settings or default_file():
+    for setting in [*([] if named else default_file(searched)), *settings]:
         name, equals, text = setting.partition("=")
         if not equals:
             raise Misused(f"-X {setting}: expected NAME=VALUE")
@@ -163,10 +170,11 @@ def from_file(name: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def default_file() -> list[str]:
-    """The settings in the file that $KCAT_CONFIG names, or else in kcat's own file if it exists."""
+def default_file(searched: bool) -> list[str]:
+    """The settings in the file that $KCAT_CONFIG names, or else, if `searched`, in kcat's own file
+    if it exists."""
     named = os.environ.get("KCAT_CONFIG")
     usual = Path.home() / ".config" / "kcat.conf"
-    if named or usual.is_file():
+    if named or (searched and usual.is_file()):
         return from_file(named or str(usual))
     return []

@@ -14,7 +14,7 @@ from ottla.tools.cli.consume import OFFSETS, by_number, by_time
 from ottla.tools.cli.offset_text import number_of
 from ottla.tools.cli.produce import RECORD_MAX, pieces
 from ottla.tools.cli.target_topic import TargetTopic, create_aloud
-from ottla.tools.kcat.listing import checked, connected
+from ottla.tools.kcat.listing import COMMITTED, checked, connected
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.kcat.text import shower
 from ottla.tools.stream.client_settings import check_together, librdkafka_settings
@@ -40,7 +40,8 @@ def consume(chosen: Chosen) -> None:
     properties = properties_of(chosen)
     if properties:
         check_together("Consumer", librdkafka_settings(properties))
-    committed = properties.get("isolation.level") == "read_committed"
+    properties.setdefault("isolation.level", COMMITTED)
+    committed = properties["isolation.level"] == COMMITTED
     until: int | None = None
     for text in chosen.offsets:
         if text.startswith("e@"):
@@ -90,14 +91,13 @@ def place_start(chosen: Chosen, cluster: object, wanted: Reading) -> None:
             continue
         if text in ("beginning", "end"):
             wanted.start = EARLIEST if text == "beginning" else LATEST
+            wanted.anew, wanted.stored = bool(chosen.group), False
         elif text == "stored":
             if not chosen.group:
                 raise Misused("-o stored requires -G")
         elif chosen.group:
             raise Misused(
-                f"-o {text} cannot be used with -G: use beginning or end, which apply to partitions"
-                " without a stored offset"
-            )
+                f"-o {text} cannot be used with -G: use beginning, end or stored")
         elif text.startswith("s@"):
             wanted.starts = by_time(cluster, wanted, number(text[2:], "-o"))
         else:

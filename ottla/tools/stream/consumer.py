@@ -98,6 +98,7 @@ class Consumer:
         *,
         group: str = "",
         start: int = LATEST,
+        anew: bool = False,
         settle: Callable[[], None] = lambda: None,
         listener: RebalanceListener | None = None,
     ) -> None:
@@ -125,6 +126,10 @@ class Consumer:
         self._start = RESETS.get(reset.lower())
         self._committed_only = given["isolation.level"] == "read_committed"
         self._cluster, self._settle = cluster, settle
+        self._anew = anew
+        """Whether a partition begins at `start` even if it has a committed offset. If the member
+        gets the partition again after a rebalance, it continues at the committed offset."""
+        self._begun: set[Place] = set()
         self._committed: dict[Place, int] = {}
         self._refused: dict[Place, int] = {}
         """Positions whose commit was refused, and that were not committed since."""
@@ -180,7 +185,9 @@ class Consumer:
     def begin_at(self, places: list[Place]) -> dict[Place, int]:
         """The offsets at which the group begins to read these partitions. A partition without a
         committed offset begins where auto.offset.reset says."""
-        stored = self.committed(places)
+        stored = self.committed(
+            place for place in places if not self._anew or place in self._begun)
+        self._begun.update(places)
         missing = [place for place in places if place not in stored]
         self._committed |= stored
         if missing and self._start is not None:

@@ -67,6 +67,8 @@ class Reading:
     starts: dict[Place, int] = field(default_factory=dict)
     stored: bool = True
     """Whether selected partitions begin at the group's committed offsets, if the group has any."""
+    anew: bool = False
+    """Whether a member of a group begins at `start`, not at the committed offsets."""
     partitions: list[int] | None = None
     all_exist: bool = True
     """Whether a selected partition that does not exist is an error."""
@@ -107,7 +109,8 @@ def print_records(
     """
     out = RecordOutput()
     consumer = Consumer(
-        cluster, properties, group=wanted.group, start=wanted.start, settle=out.flush)
+        cluster, properties, group=wanted.group, start=wanted.start, anew=wanted.anew,
+        settle=out.flush)
     printer = RecordPrinter(cluster, consumer, wanted, out)
     try:
         printer.begin()

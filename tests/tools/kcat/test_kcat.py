@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla.tools.kcat.options import Misused
 from ottla.tools.kcat.text import Unpacked, escaped
@@ -75,6 +76,37 @@ def test_a_group_goes_on(ottla: Ottla) -> None:
     assert kcat(ottla, "-G team -c 2 '^group.*'").out == "2\n3\n"
 
 
+def test_a_group_begins_where_o_says_even_if_it_has_committed_offsets(ottla: Ottla) -> None:
+    ottla.ok("topic create again")
+    kcat(ottla, "-P -t again", b"1\n2\n")
+    for option, expected in (("-o beginning", "1\n2\n"), ("-o beginning", "1\n2\n"),
+                             ("-p 0 -o beginning", "1\n2\n"), ("-o end", ""), ("", "")):
+        assert kcat(ottla, f"-G anew {option} -e -q again").out == expected, option
+
+
+def test_records_of_aborted_and_open_transactions_are_not_printed(ottla: Ottla) -> None:
+    ottla.ok("topic create atomic")
+    producer = Producer({"bootstrap.servers": ottla.address, "transactional.id": "atomic"})
+    producer.init_transactions()
+    for value, end in (("kept", producer.commit_transaction), ("lost", producer.abort_transaction),
+                       ("open", producer.flush)):
+        producer.begin_transaction()
+        producer.produce("atomic", value)
+        producer.flush()
+        end()
+    assert kcat(ottla, "-C -t atomic -e").out == "kept\n"
+    everything = kcat(ottla, "-C -t atomic -e -X isolation.level=read_uncommitted")
+    assert everything.out == "kept\nlost\nopen\n"
+    assert kcat(ottla, "-Q -t atomic:0:-1").out == "atomic [0] offset 4\n"
+    producer.abort_transaction()
+
+
+def test_metadata_names_an_error_as_librdkafka_does(ottla: Ottla) -> None:
+    listed = kcat(ottla, "-L -t missing").out
+    assert listed.endswith(
+        '"missing" with 0 partitions: Broker: Unknown topic or partition\n'), listed
+
+
 def test_metadata_as_text_and_json(ottla: Ottla) -> None:
     ottla.ok("topic create listed --partitions 2")
     text = kcat(ottla, "-L -t listed").out
@@ -96,6 +128,8 @@ def test_settings_come_from_files_too(ottla: Ottla, tmp_path: Path) -> None:
     (tmp_path / ".config").mkdir()
     config.rename(tmp_path / ".config" / "kcat.conf")
     assert ottla("kcat -L -t configured").status == 0
+    assert ottla("kcat -L -t configured -X client.id=other").status == 0
+    assert "-b <broker,..> missing" in ottla("kcat -L -t configured -F none").err
 
 
 @pytest.mark.parametrize(("line", "said"), [
@@ -104,7 +138,8 @@ def test_settings_come_from_files_too(ottla: Ottla, tmp_path: Path) -> None:
     ("-Q -t t", "TOPIC:PARTITION:TIMESTAMP"), ("-C -t t -s value=z", "'z' is not one of"),
     ("-P -l -t t", "-l requires exactly one file"), ("-C -t nothing-here -e", "nothing-here"),
     ("-P -t t /nowhere", "/nowhere"), ("-C -t t -X nonsense", "NAME=VALUE"),
-    ("-C -t t -o stored", "-o stored"),
+    ("-C -t t -o stored", "-o stored"), ("-L t", "t: only -P takes files"),
+    ("-C -t t -e other", "other: only -P takes files"), ("-G g -o 5 t", "-o 5"),
     ("-P -t t -X transactional.id=x", "transactional.id"), ("-r http://x -C -t t", "registry"),
 ])
 def test_what_is_wrong_is_said_with_status_1(ottla: Ottla, line: str, said: str) -> None:

@@ -162,6 +162,7 @@ def sent(
     if partition >= 0 and (topic, partition) not in known:
         raise BadRequest(f"topic {topic!r} has no partition {partition}", 404)
     producer = open_client("Producer", {
+        "partitioner": "murmur2_random",        # as in Java's clients and `ottla produce`
         **librdkafka_settings(properties), "client.id": "ottla-console",
         "bootstrap.servers": ",".join(show_address(one) for one in cluster.bootstrap),
         "message.timeout.ms": int(DELIVERY_SECONDS * 1000), "linger.ms": 0,

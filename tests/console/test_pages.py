@@ -13,6 +13,7 @@ from confluent_kafka import Consumer
 from ottla.client.cluster import ClusterClient
 from ottla.console.api import PREFIX, TABLE, openapi
 from ottla.tools.admin import groups
+from ottla.tools.stream.partitions import partition_of
 from tests.console.consoles import Console
 from tests.waiting import until
 
@@ -120,6 +121,9 @@ def test_topics_are_created_changed_trimmed_and_deleted(console: Console) -> Non
     assert (setting["value"], setting["source"]) == ("2000000", "DYNAMIC_TOPIC_CONFIG")
     sent = {"key": "k", "value": "v", "partition": 2, "headers": [{"name": "h", "value": "x"}]}
     assert console.ask("/topics/made/records", "POST", sent).json["offset"] == 0
+    for key in "acfgh":         # as Java's clients choose partitions
+        by_key = console.ask("/topics/made/records", "POST", {"key": key, "value": "v"}).json
+        assert by_key["partition"] == partition_of(key.encode(), 3)
     trimmed = {"before": {"2": -1}, "confirm": "made"}
     done = console.ask("/topics/made/trim", "POST", trimmed)
     assert done.json["rows"] == [{"partition": 2, "start": 1}]

@@ -252,12 +252,13 @@ const Send = ({ name, base, label, row }) => {
   const whole = !row || [row.key, row.value].every((data) => !data || (!["hex", "avro", "protobuf"].includes(data.kind) && !data.cut));
   if (!whole || !session.value?.changes_allowed) return null;
   return html`<${Act} label=${label} title=${`Produce into ${name}`} verb="Send" fields=${[
-    { name: "key", label: "Key; empty for null", value: row?.key?.text ?? "" }, { name: "value", label: "Value", kind: "text", value: row?.value?.text ?? "" },
+    { name: "key", label: "Key; empty for null", value: row?.key?.text ?? "" }, { name: "value", label: row && !row.value ? "Value; empty for null" : "Value", kind: "text", value: row?.value?.text ?? "" },
     { name: "headers", label: "Headers, one NAME: VALUE per line", kind: "text", rows: 2, value: row?.headers.map((one) => `${one.name}: ${one.value?.text ?? ""}`).join("\n") ?? "" },
     { name: "partition", label: "Partition; empty: by key", kind: "number", value: "" }]}
     send=${async (values) => {
       const headers = values.headers.split("\n").filter(Boolean).map((text) => ({ name: text.split(":")[0].trim(), value: text.slice(text.indexOf(":") + 1).trim() }));
-      const done = await ask(`${base}/records`, "POST", { key: values.key === "" ? null : values.key, value: values.value, headers,
+      const done = await ask(`${base}/records`, "POST", { key: values.key === "" && row?.key?.text !== "" ? null : values.key,
+        value: values.value === "" && row && !row.value ? null : values.value, headers,
         partition: values.partition === "" ? -1 : Number(values.partition) });
       return `Written to partition ${done.partition} at offset ${done.offset}.`;
     }} />`;

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError, NotAllowed, cause_of
+from ottla.tools.admin import topics
 from ottla.tools.stream.batches import Headers, SingleSender
 from ottla.tools.stream.client_settings import (
     bootstrap_servers,
@@ -20,6 +21,7 @@ from ottla.tools.stream.client_settings import (
     reason_with_code,
 )
 from ottla.tools.stream.outages import Outages
+from ottla.tools.stream.partitions import partition_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import InitProducerIdRequest
 from ottla.wire.records import Record
@@ -151,6 +153,8 @@ class Writer:
         """Queue one record; waits if too many are queued. `delivered` is called with librdkafka's
         result: an error or None, and the message."""
         if timestamp_ms == 0:       # librdkafka would send the present time
+            if partition is None and key is not None:
+                partition = partition_of(key, len(topics.leaders(self._cluster, [topic])))
             offset = self._send_apart(topic, Record(-1, 0, key, value, headers), partition)
             if delivered is not None:
                 delivered(None, SingleDelivery(offset))

@@ -15,6 +15,7 @@ import pytest
 from ottla.client.errors import ClientError, Refused
 from ottla.tools.cli import target_topic
 from ottla.tools.stream import served_input
+from ottla.tools.stream.partitions import partition_of
 from ottla.wire.errors import ErrorCode
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Done, Ottla
@@ -325,3 +326,12 @@ def test_a_topic_that_no_broker_has_created_in_time_is_not_said_to_be_unwanted(
     cluster: Any = SimpleNamespace(metadata=metadata, live=lambda: [1])
     with pytest.raises(ClientError, match=re.escape(said)):
         target_topic.existing(cluster, "slow")
+
+
+def test_keys_choose_partitions_for_records_of_1970_too(ottla: Ottla) -> None:
+    ottla.ok("topic create epoch -p 5 -c retention.ms=-1")
+    keys = "abcdefg"
+    lines = "\n".join(json.dumps({"key": key, "value": "v", "timestamp": 0}) for key in keys)
+    ottla.ok("produce epoch -i jsonl --any-partition", lines.encode())
+    read = ottla.ok("consume epoch -e -f '%k %p %T\\n'").splitlines()
+    assert sorted(read) == [f"{key} {partition_of(key.encode(), 5)} 0" for key in keys]

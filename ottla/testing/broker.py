@@ -91,7 +91,7 @@ class Broker:
         check_broker(given, log_level)
         self.settings = {**TEST_SETTINGS, **given}
         self.log_level = log_level
-        self._kept = None if directory is None else Path(directory)
+        self._kept = None if directory is None else Path(directory).absolute()
         self._path: Path | None = None
         self._lock_fd = -1
         self._reserved: socket.socket | None = None
@@ -101,6 +101,7 @@ class Broker:
         self._passed_ms = 0.0
         self._numbers = itertools.count(1)
         self._paused = False
+        self._disk_room = -1
         self._recording: Recording | None = None
 
     if not TYPE_CHECKING:
@@ -163,10 +164,7 @@ class Broker:
 
     def start(self) -> Self:
         """Start the broker and return when it serves. After `kill` or `stop`, the broker has the
-        same data and port as before.
-
-        Raises BrokerFailed with the last lines of the broker's log.
-        """
+        same data and port as before. Raises BrokerFailed with the last lines of its log."""
         if self.is_running:
             return self
         if self._broker is not None:        # the broker ended by itself
@@ -185,9 +183,8 @@ class Broker:
             if not self._proxy.is_ready:
                 self._proxy.wait_until_ready(START_SECONDS)
             self._broker_port = self._broker.wait_until_ready(START_SECONDS)
-            self._proxy.ask(
-                "open", broker_port=self._broker_port, broker_pid=self._broker.process.pid
-            )
+            self._broker.ask("disk_room", bytes_left=self._disk_room)
+            self._proxy.ask("open", broker_port=self._broker_port, broker_pid=self.pid)
         except BaseException:
             self._broker.kill()
             self._broker = None
@@ -349,12 +346,16 @@ class Broker:
         return int(broker.ask("advance", ms=passed))
 
     def fill_disk(self, bytes_left: int = 0) -> None:
-        """Let the broker's disk accept `bytes_left` more bytes, then fail writes with ENOSPC."""
+        """Let the broker's disk accept `bytes_left` more bytes, then fail writes with ENOSPC; after
+        a restart as well."""
         self._running().ask("disk_room", bytes_left=whole("bytes_left", bytes_left))
+        self._disk_room = bytes_left
 
     def free_disk(self) -> None:
         """Let the broker's disk accept writes again."""
-        self._running().ask("disk_room", bytes_left=-1)
+        self._disk_room = -1
+        if self.is_running:
+            self._running().ask("disk_room", bytes_left=-1)
 
     @contextmanager
     def full_disk(self, bytes_left: int = 0) -> Iterator[None]:
@@ -363,8 +364,7 @@ class Broker:
         try:
             yield
         finally:
-            if self.is_running:
-                self.free_disk()
+            self.free_disk()
 
     # Faults between clients and the broker
 
@@ -447,9 +447,8 @@ class Broker:
         self._proxied().ask("clear")
         if self.is_running:
             self.resume()
-            self.free_disk()
-        else:
-            self.start()
+        self.free_disk()
+        self.start()
 
     def _proxied(self) -> Child:
         if self._proxy is None:

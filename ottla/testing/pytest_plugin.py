@@ -115,7 +115,7 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Heals the broker for the next test."""
+    """Heals the broker for the next test, also if the test got the broker by `getfixturevalue`."""
     broker = item.config.stash.get(BROKER, None)
-    if broker is not None and "ottla_broker" in getattr(item, "fixturenames", ()):
+    if broker is not None:
         broker.heal()

@@ -248,6 +248,16 @@ def test_a_full_disk_refuses_writes_and_serves_reads(broker: Broker, topic: str)
     assert read(broker, topic, 2) == [b"before", b"after"]
 
 
+def test_a_full_disk_is_full_after_a_restart_too(broker: Broker, topic: str) -> None:
+    with broker.full_disk():
+        broker.kill()
+        broker.start()
+        with pytest.raises(KafkaError):
+            produce(broker, topic, b"x", retries=0)
+    broker.restart()
+    produce(broker, topic, b"y")
+
+
 def test_a_paused_broker_answers_when_it_goes_on(broker: Broker) -> None:
     with connection(broker) as client:
         client.negotiate()
@@ -316,7 +326,9 @@ def test_nonsense_is_refused_with_a_hint(broker: Broker) -> None:
         _ = Broker().bootstrap_servers
 
 
-def test_a_broker_that_was_closed_leaves_nothing(tmp_path: Path) -> None:
+def test_a_broker_that_was_closed_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Broker() as broker:
         directory, pid, port = broker.directory, broker.pid, broker.port
         assert (directory / "data").is_dir()
@@ -330,6 +342,12 @@ def test_a_broker_that_was_closed_leaves_nothing(tmp_path: Path) -> None:
     with Broker(directory=tmp_path / "kept") as broker:
         broker.create_topic("kept")
     with Broker(directory=tmp_path / "kept") as broker:
+        assert [t.name for t in broker.request(MetadataRequest(topics=None)).topics] == ["kept"]
+    monkeypatch.chdir(tmp_path)
+    with Broker(directory="kept") as broker:
+        monkeypatch.chdir("/")
+        broker.kill()
+        broker.start()
         assert [t.name for t in broker.request(MetadataRequest(topics=None)).topics] == ["kept"]
 
 

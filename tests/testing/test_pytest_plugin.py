@@ -44,6 +44,12 @@ def test_that_gives_a_text(ottla_topic):
 
 def test_that_needs_no_broker():
     pass
+
+def test_that_asks_for_the_broker_late(request):
+    request.getfixturevalue("ottla_broker").kill()
+
+def test_that_finds_it_running(ottla_broker):
+    assert ottla_broker.is_running
 """
 
 
@@ -63,6 +69,7 @@ def test_a_test_leaves_the_next_one_a_broker_that_works(tmp_path: Path) -> None:
     assert "FAILED test_it.py::test_that_breaks_everything - AssertionError: on purpose" in printed
     assert "PASSED test_it.py::test_that_finds_all_well" in printed
     assert "PASSED test_it.py::test_that_needs_no_broker" in printed
+    assert "PASSED test_it.py::test_that_finds_it_running" in printed
     assert "ERROR test_it.py::test_that_misspells" in printed
     assert ("@pytest.mark.ottla_topic has no option partitons: the marker takes partitions=NUMBER "
             "and configs=MAPPING, such as partitions=3; did you mean partitions?") in printed

@@ -10,7 +10,7 @@ from typing import Any
 from ottla.tools.admin import topics
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import done, show
-from ottla.tools.cli.target_topic import existing
+from ottla.tools.cli.target_topic import existing, to_be_created
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.load import FetchLoad, Latencies, ProduceLoad, codec_of, fetch, random_value
 from ottla.tools.stream.load import produce as send
@@ -38,7 +38,9 @@ def produce(options: Namespace) -> None:
     with connect(options) as cluster:
         cluster.any()
         if options.dry_run:
-            count = len(topics.leaders(cluster, [options.topic]))
+            made = to_be_created(cluster, options.topic)
+            count = made.num_partitions if made is not None else len(
+                topics.leaders(cluster, [options.topic]))
             done(
                 options,
                 f"sent {counted(records, 'record')} of {counted(size, 'byte')} each to the"
@@ -78,15 +80,17 @@ def consume(options: Namespace) -> None:
     wanted = RECORDS if options.records is None else options.records
     with connect(options) as cluster:
         bar, size = ProgressLine(wanted), 0
-        begun = time.monotonic()
+        begun = ended = time.monotonic()
 
         def add(count: int, bytes_of: int) -> None:
-            nonlocal size
+            nonlocal size, ended
             size += bytes_of
+            ended = time.monotonic()
             bar.add(count)
 
         got = fetch(cluster, FetchLoad([options.topic], wanted, idle_ms=2000), add)
-        seconds = max(time.monotonic() - begun, 1e-6)
+        # Without the wait for records that do not come.
+        seconds = max(ended - begun, 1e-6)
         bar.clear()
     row: dict[str, Any] = {
         "topic": options.topic,

@@ -8,13 +8,14 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from ottla.client.command_line import INT32_MOST
 from ottla.client.errors import ClientError, NotAllowed, Refused
 from ottla.tools.cli.bootstrap import connect, properties_of
 from ottla.tools.cli.output import done
 from ottla.tools.cli.record_format import escaped
-from ottla.tools.cli.target_topic import Copied, TargetTopic
+from ottla.tools.cli.target_topic import Copied, TargetTopic, to_be_created
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.batches import Headers
@@ -149,8 +150,14 @@ def rehearse(options: Namespace) -> None:
     """Read everything that would be sent, and check it against the topics."""
     from ottla.tools.stream.rehearsal import RehearsalWriter
 
+    def missing(topic: str) -> Any:
+        made = to_be_created(cluster, topic)
+        if made is not None and options.input == "jsonl" and options.partition is None:
+            made.num_partitions = INT32_MOST    # the records determine how many it gets
+        return made
+
     with connect(options) as cluster, source(options) as file:
-        writer = RehearsalWriter(cluster)
+        writer = RehearsalWriter(cluster, missing)
         for topic, key, value, headers, partition, timestamp in records(options, file):
             writer.send(topic, key, value, headers, partition, timestamp)
     sent = counted(writer.sent, "record")

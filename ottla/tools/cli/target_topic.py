@@ -11,7 +11,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.client.errors import ClientError, NotAllowed, Refused, check, no_partition
 from ottla.client.similar_names import similar
@@ -157,6 +157,18 @@ def auto_create(cluster: ClusterClient) -> bool | None:
     except Refused:
         return None
     return any(one.name == AUTO_CREATE and one.value == "true" for one in settings)
+
+
+def to_be_created(cluster: ClusterClient, name: str) -> Any:
+    """The description of the topic that a broker would create for a producer, which is reported.
+    None if the topic exists, or if brokers create no topics."""
+    [found] = cluster.metadata([name]).topics
+    if found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not creates_topics(cluster):
+        return None
+    made = topics.create(cluster, name, dry_run=True)
+    near = similar(name, [one.name for one in cluster.metadata().topics])
+    print(f"topic {name!r} does not exist: the broker would create it{near}", file=sys.stderr)
+    return made
 
 
 def retention_ms(cluster: ClusterClient, name: str) -> int:

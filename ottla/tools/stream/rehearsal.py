@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError, no_partition
 from ottla.tools.admin import configs, topics
@@ -17,10 +18,12 @@ SIZE = "max.message.bytes"
 
 class RehearsalWriter:
     """Refuses records that a broker would refuse: records for unknown topics or partitions, and
-    records that are too large.
+    records that are too large. `missing` returns the description of a topic that a broker would
+    create for the first record, and None for other topics.
     """
 
-    def __init__(self, cluster: ClusterClient) -> None:
+    def __init__(self, cluster: ClusterClient, missing: Callable[[str], Any]) -> None:
+        self._missing = missing
         self.sent = 0
         self.size = 0
         self._cluster = cluster
@@ -52,6 +55,9 @@ class RehearsalWriter:
 
     def _look_up(self, topic: str) -> tuple[int, int]:
         """How many partitions a topic has, and how large its batches may be."""
+        if (made := self._missing(topic)) is not None:
+            return made.num_partitions, next(
+                int(one.value) for one in made.configs if one.name == SIZE)
         partitions = len(topics.leaders(self._cluster, [topic]))
         settings = configs.describe(self._cluster, configs.TOPIC, topic)
         return partitions, next(int(one.value) for one in settings if one.name == SIZE)

@@ -77,18 +77,37 @@ def test_nothing_is_changed(ottla: Ottla, line: str, tmp_path: Path) -> None:
     assert state(ottla) == before and not [*tmp_path.iterdir()]
 
 
+@pytest.mark.parametrize(("line", "stdin"), [
+    ("produce order", b"x\n"), ("produce order -i jsonl", b'{"value": "x", "partition": 9}\n'),
+    ("perf produce order -n 1 -s 1", b""),
+])
+def test_a_topic_that_would_be_created_is_named(ottla: Ottla, line: str, stdin: bytes) -> None:
+    before = state(ottla)
+    done = ottla(f"{line} --dry-run", stdin)
+    created, sent = done.err.splitlines()
+    assert done.status == 0 and sent.startswith("would have sent 1 record")
+    assert created == "topic 'order' does not exist: the broker would create it; similar: orders"
+    assert state(ottla) == before
+
+
+def test_the_wait_for_records_that_do_not_come_is_not_measured(ottla: Ottla) -> None:
+    ottla.ok("topic create few")
+    ottla.ok("perf produce few -n 1000 -s 1")
+    [measured] = json.loads(ottla("perf consume few -n 1001 -o json").out)
+    assert measured["records"] == 1000 and measured["records_s"] > 1000
+
+
 def test_what_would_be_sent_is_counted(ottla: Ottla) -> None:
     done = ottla("produce orders --dry-run", b"x\ny\n")
     assert done.err == "would have sent 2 records, 138 bytes in total before compression\n"
 
 
 @pytest.mark.parametrize(("line", "stdin", "said"), [
-    ("produce nothing", b"x\n", "topic 'nothing'"),
+    ("produce new -p 5", b"x\n", "new has no partition 5, only 0"),
     ("produce orders -p 2", b"x\n", "orders has no partition 2, only 0 to 1"),
     ("produce orders", b"x\n" + bytes(1000), "record 2 has 1070 bytes, but max.message.bytes"),
     ("produce orders -i jsonl", b'{"value": "x"}\nno json\n', "line 2: not JSON"),
     ("produce orders -K :", b"no key\n", "has no key delimiter ':'"),
-    ("perf produce nothing", b"", "topic 'nothing'"),
     ("elect nothing", b"", "topic 'nothing'"),
     ("topic delete nothing", b"", "topic 'nothing' not found"),
     ("group delete nobody", b"", "group 'nobody' not found"),

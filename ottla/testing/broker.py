@@ -145,10 +145,8 @@ class Broker:
     @property
     def log(self) -> str:
         """What the broker has logged so far; nothing once its directory is removed."""
-        try:
-            return (self.directory / "broker.log").read_text(errors="replace")
-        except FileNotFoundError:
-            return ""
+        path = self.directory / "broker.log"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     @property
     def pid(self) -> int:

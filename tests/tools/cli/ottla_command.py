@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from ottla.tools.command import main
+from ottla.tools.kafka_names import main as kafka_names_main
 
 EXAMPLES_APART = {
     "cluster accept-backup", "cluster create", "cluster drain", "cluster restart-broker",
@@ -24,6 +25,12 @@ EXAMPLES_APART = {
 """Commands whose examples need more than the one running broker: they stop or start a broker, wait,
 or need a terminal, a second cluster, a login or a cluster's directory. test_examples_apart.py runs
 these examples."""
+
+
+LOADED = (kafka_names_main,)
+"""Imported here, not by the first command that needs it: pytest rewrites each module at its import,
+and Python 3.11 fails if the broker's thread imports a module at the same time (SystemError, "AST
+constructor recursion depth mismatch")."""
 
 
 class Done(NamedTuple):

@@ -278,6 +278,8 @@ class Replicas:
         self.offline -= {key}
         config = self.log_config(image, name)
         partition = self.by_name[name][index] = self._open(topic, index, config)
+        with suppress(OSError, ProtocolError):
+            partition.log.take_refused(before.log)
         with suppress(OSError):
             # The replica was reported as offline, so the controller already knows that it may have
             # lost records. The notes that recovery wrote about truncations need not be reported.

@@ -23,6 +23,7 @@ from ottla.replication.metadata import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
+from ottla.wire.errors import OutOfOrderSequence
 from ottla.wire.records import Record, build_batch
 
 
@@ -156,6 +157,39 @@ def test_a_log_that_waits_for_room_is_opened_though_it_was_tried_with_the_image_
     assert partition is not None and partition.led_here
     assert not replicas.offline and not replicas.put_off
     assert changed == [before], "whoever fetches or waits has to leave the one without a log"
+
+
+def test_a_batch_that_was_refused_for_want_of_room_comes_before_later_ones(tmp_path: Path) -> None:
+    """An idempotent producer sends several batches without waiting. An earlier version accepted the
+    last one as the producer's first, if the log was opened right before it arrived, and then
+    refused the others."""
+    disk = UnrenamedDisk(error=ENOSPC)
+    storage = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
+    old = build_batch([Record(0, 1, None, b"of the old topic")])
+    storage.get_or_create("t", 0, b"1" * 16, LogConfig()).append_bytes(old, 0)
+    storage.close()
+    storage = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
+    replicas, image = Replicas(1, storage, lambda *_: LogConfig(), True), topics(t=(b"2", 1))
+    disk.names = ("t-0",)
+    list(replicas.follow(topics(), image, image.topics))
+    first, later = (
+        build_batch([Record(0, 1, None, b"x")], producer_id=5, producer_epoch=0, base_sequence=at)
+        for at in (7, 8)
+    )
+    for opened in (0, 1):
+        refusing = replicas.partition("t", 0)
+        assert refusing is not None
+        if not opened:
+            refusing.log.note_refused(first)
+            refusing.log.note_refused(later)
+        else:
+            disk.names = ()
+        assert replicas.open_again(image) == opened
+    partition = replicas.partition("t", 0)
+    assert partition is not None
+    with pytest.raises(OutOfOrderSequence, match="7 could not be written"):
+        partition.log.append_bytes(later, 0)
+    assert [partition.log.append_bytes(each, 0) for each in (first, later)] == [0, 1]
 
 
 def test_a_partition_that_waits_for_room_is_forgotten_once_it_moves_away(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ cdef class Producers:
     cdef int64_t check(self, const uint8_t *batch) except -2
     cdef int64_t check_unknown(self, const uint8_t *batch) except -2
     cdef int note_unwritten(self, const uint8_t *batch) except -1
+    cdef int take_unwritten(self, Producers other) except -1
     cdef int64_t check_transactional(self, const uint8_t *batch, ProducerState state) except -2
     cdef tuple update(self, const uint8_t *batch, Py_ssize_t size)
     cdef tuple end_transaction(self, const uint8_t *batch, Py_ssize_t size, ProducerState state)

@@ -188,6 +188,13 @@ cdef class Producers:
         self.unwritten[producer_id] = epoch, first, fields.max_timestamp(batch)
         return 0
 
+    cdef int take_unwritten(self, Producers other) except -1:
+        """Takes over the notes about refused batches, except those of producers known here."""
+        for producer_id, unwritten in other.unwritten.items():
+            if producer_id not in self.states:
+                self.unwritten[producer_id] = unwritten
+        return 0
+
     cdef int64_t check_transactional(self, const uint8_t *batch, ProducerState state) except -2:
         if state.transaction_start >= 0 and not fields.attributes(batch) & fields.TRANSACTIONAL:
             reached("a batch outside of the open transaction")

@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from ottla.log.files.disk import is_passing
 from ottla.log.files.flush import run_all
 from ottla.log.files.names import COPIED_GAPS, PARTITION_METADATA, partition_metadata
+from ottla.log.files.producers cimport Producers
 from ottla.log.partition.chain cimport SegmentChain
 from ottla.log.partition.follower_batches cimport checked_batches, run_in_segment
 from ottla.log.partition.readable_log cimport ReadableLog
@@ -70,6 +71,27 @@ cdef class AppendableLog(ReadableLog):
             self._producers.note_unwritten(batch)
             raise
         return first
+
+    def note_refused(self, const uint8_t[::1] batch):
+        """Notes a batch that was refused because the log is offline. Only the placeholder of a log
+        that could not be opened keeps the note, for `take_refused`."""
+        if self.at_rest is not None and not self.at_rest.segments:
+            if self._producers is None:
+                self._producers = Producers()
+            self._producers.note_unwritten(&batch[0])
+
+    def take_refused(self, AppendableLog placeholder):
+        """Takes over the notes of the placeholder that this log replaces. Otherwise, if the log
+        does not know a producer, it would accept the later one of two batches that were sent
+        together as the producer's first, and then refuse the earlier one. Raises StorageFailed,
+        CorruptMessage."""
+        if placeholder._producers is None:
+            return
+        if self.health.offline is not None:
+            self._producers = placeholder._producers        # the log could not be opened again
+            return
+        self.wake()
+        self._producers.take_unwritten(placeholder._producers)
 
     cdef int append_run(self, const uint8_t *data, Py_ssize_t size) except -1:
         """Append whole batches of the leader's log unchanged, with one write per segment.

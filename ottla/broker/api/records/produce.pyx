@@ -63,7 +63,7 @@ WITHOUT_LOG_START = frozenset({
 
 SENT_AGAIN = frozenset({
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.KAFKA_STORAGE_ERROR,
 })
 """Temporary errors, after which clients send the same batch again."""
 
@@ -464,8 +464,10 @@ cdef int hold_back_later(ProduceState state, Partition partition) except -1:
     it would then accept the later batch as the producer's first. With the note it refuses the later
     batch until the client has sent the refused one again."""
     cdef PartitionLog plog = partition.log
-    if (state.size < HEADER_SIZE or magic(state.records) != 2
-            or plog.health.offline is not None):
+    if state.size < HEADER_SIZE or magic(state.records) != 2:
+        return 0
+    if plog.health.offline is not None:
+        plog.note_refused(<const uint8_t[:state.size]>state.records)
         return 0
     if plog.at_rest is not None and plog.at_rest.segments:
         return 0                        # do not read an idle log for a refused request

@@ -21,6 +21,7 @@ from ottla.wire.messages import (
 from tests.simulation.logs import check_start_kept
 from tests.simulation.model import GOING, GONE, LIVE, PartitionModel, TopicModel
 from tests.simulation.network import Broken
+from tests.simulation.options import SHAKEN
 from tests.simulation.session import Session
 from tests.simulation.world import Violation
 
@@ -380,7 +381,7 @@ class Admin:
             path=self.random.choice(self.story.options.directories),
             topics=[made.Dir.Topic(name=name, partitions=indexes)],
         )]), 2)
-        well = not {"disk full", "io error", "directory missing"} & {*self.story.options.faults}
+        well = not {*SHAKEN, "directory missing"} & {*self.story.options.faults}
         for part in answer.results[0].partitions:
             code = ErrorCode(part.error_code)
             if code != ErrorCode.NONE and there() and well:

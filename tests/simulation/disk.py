@@ -8,10 +8,12 @@ permanently.
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tests.log.faulty_disk import FaultyDisk, FaultyFile, Inode, PowerCut
+from tests.simulation.refusals import Refusal
 
 
 class ProcessEnds(PowerCut, KeyboardInterrupt):
@@ -48,6 +50,7 @@ class SimDisk(FaultyDisk):
         self.on_end: Callable[[], None] = lambda: None
         self.cold_share = 0.0
         self.locks: set[str] = set()
+        self.refusal: Refusal | None = None
 
     def seconds_since_boot(self) -> float:
         return (self.now_ms() - self.booted_ms) / 1000
@@ -68,6 +71,10 @@ class SimDisk(FaultyDisk):
     def resident(self) -> bool:
         return not self.cold_share or self.random.random() >= self.cold_share
 
+    def is_well(self) -> bool:
+        """Whether every call succeeds at present."""
+        return not self.errors and self.capacity is None and self.refusal is None
+
     def stop(self) -> None:
         self.stopped = True
         self.on_end()
@@ -85,10 +92,45 @@ class SimDisk(FaultyDisk):
             return super().free_bytes(path)
         return max(0, self.capacity - self.used()), self.capacity
 
+    def before(self, kind: str, path: str, size: int = 0) -> int:
+        if self.refusal is not None:
+            self.refuse(kind, path)
+        return super().before(kind, path, size)
+
+    def refuse(self, kind: str, path: str) -> None:
+        """Raises OSError if the disk is to refuse this call."""
+        if not self.stopped and self.refusal is not None and self.refusal.hits(kind, path):
+            raise OSError(self.refusal.code, f"injected refusal of one call: {kind}", path)
+
+    @contextlib.contextmanager
+    def willing(self) -> Iterator[None]:
+        """For checks of the simulation: within this block, no call is refused or counted for
+        `refusal`."""
+        kept, self.refusal = self.refusal, None
+        yield
+        self.refusal = kept
+
+    def change(self, kind: str, path: str, inode: Inode | None = None) -> None:
+        if kind == "make" and self.refusal is not None:
+            self.refuse(kind, path)
+        super().change(kind, path, inode)
+
     def open(self, path: str, create: bool = False) -> FaultyFile:
         if not create and path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        if self.refusal is not None:
+            self.refuse("open", path)
         return super().open(path, create)
+
+    def read_bytes(self, path: str) -> bytes:
+        if self.refusal is not None and path in self.names:
+            self.refuse("open", path)
+        return super().read_bytes(path)
+
+    def listdir(self, path: str) -> list[str]:
+        if self.refusal is not None and path in self.names:
+            self.refuse("list", path)
+        return super().listdir(path)
 
     def modified_ms(self, path: str) -> int:
         return getattr(self.inode(path), "modified_ms", 0)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.admin import Admin
 from tests.simulation.model import ACKED, LIVE
 from tests.simulation.network import Broken
+from tests.simulation.options import REFUSED
 from tests.simulation.reading import Content, Missing, fetch, take
+from tests.simulation.refusals import call_refused
 
 if TYPE_CHECKING:
     from tests.log.faulty_disk import Inode
@@ -334,5 +336,6 @@ FAULTS: dict[str, Fault] = {
     "idle": idle, "io error": io_error, "garbled": garbled, "hit twice": hit_twice,
     "stop cut short": stop_cut_short, "cut at an answer": cut_at_an_answer,
     "hit at a deletion": hit_at_a_deletion, "settings changed": settings_changed,
+    REFUSED: call_refused,
 }
 

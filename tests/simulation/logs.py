@@ -216,8 +216,7 @@ class BeforeAKill:
         other producers."""
         self.known.clear()
         server, disk = machine.server, machine.disk
-        unwell = disk.errors or disk.capacity is not None
-        if server is None or not machine.up or machine.died or unwell:
+        if server is None or not machine.up or machine.died or not disk.is_well():
             return
         for each in server.replicas:
             if each.log.offline is None and not at_rest(each.log):

@@ -28,6 +28,7 @@ from ottla.wire.messages import (
     ProduceRequest,
 )
 from ottla.wire.records import Record, build_batch
+from tests.simulation import options
 from tests.simulation.model import GONE, LIVE, PartitionModel, TopicModel
 from tests.simulation.network import Broken
 from tests.simulation.reading import Missing, ask_offset
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from tests.simulation.story import Story
 
 NO_SUCH = {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-SHAKEN = {"disk full", "io error", "directory missing"}
+SHAKEN = {*options.SHAKEN, "directory missing"}
 
 
 class Looker:

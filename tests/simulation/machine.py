@@ -120,7 +120,7 @@ class Machine:
         await self.world.until(lambda: task.done() or loop.dead, "a clean stop ends", 600.0)
         if loop.dead:
             return
-        if task.exception() is not None and not self.disk.errors and self.disk.capacity is None:
+        if task.exception() is not None and self.disk.is_well():
             raise Violation(
                 f"a clean stop of the {self.name} failed: {task.exception()!r}"
             ) from task.exception()

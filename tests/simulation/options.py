@@ -11,6 +11,14 @@ FAULTS = (
     "clock jump", "break links", "deaf client", "idle", "io error", "garbled",
     "hit twice", "stop cut short", "cut at an answer", "hit at a deletion", "settings changed",
 )
+REFUSED = "refused call"
+"""A fault that only short lives have: the disk refuses one call, or a few calls in a row."""
+REFUSED_SHARE = 0.15
+"""The share of short lives in which REFUSED replaces another fault."""
+PREALLOCATE_SHARE = 0.3
+"""Among these lives, the share in which segments reserve their space."""
+SHAKEN = frozenset({"disk full", "io error", REFUSED})
+"""Faults in which a disk refuses calls while a broker uses it."""
 SETTLED_SECONDS = 70.0
 """Longer than any transaction, any session, any delay of a deletion and any interval between
 retention checks."""
@@ -125,6 +133,23 @@ class Options:
         self.slow_images = self.small and images.random() < SLOW_IMAGES_SHARE
         names = random.Random(f"names {seed}")
         self.journaled = not self.small or names.random() >= UNJOURNALED_SHARE
+        self.draw_refusals(random.Random(f"refusals {seed}"))
+
+    def draw_refusals(self, chance: random.Random) -> None:
+        """Draw whether REFUSED replaces one of the faults, or all of them if all are the same."""
+        plain = [at for at, each in enumerate(self.faults) if self.is_plain(each)]
+        if not self.small or chance.random() >= REFUSED_SHARE or not plain:
+            return
+        if len(set(self.faults)) == 1:
+            self.faults = [REFUSED] * len(self.faults)
+        else:
+            self.faults[chance.choice(plain)] = REFUSED
+        if chance.random() < PREALLOCATE_SHARE:
+            self.settings["log.preallocate"] = "true"
+
+    def is_plain(self, fault: str) -> bool:
+        """Whether another fault may replace this one."""
+        return fault in FAULTS
 
     def draw_slow_moves(self, chance: random.Random) -> None:
         """Draw whether moves between log directories take so long that other things happen

@@ -23,6 +23,7 @@ from tests.simulation.model import (
     PartitionModel,
 )
 from tests.simulation.network import Broken, Link
+from tests.simulation.options import SHAKEN
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Producer:
         log."""
         if not self.story.coordinators_stay:
             return False
-        shaken = {"disk full", "io error"} & {*self.story.options.faults}
+        shaken = SHAKEN & {*self.story.options.faults}
         if "transactional.id.expiration.ms" in self.story.options.settings:
             return False
         return self.since == self.model.incarnation and not shaken

@@ -38,7 +38,7 @@ from tests.simulation.looking import look_around
 from tests.simulation.members import be_static, classic_members, sharers
 from tests.simulation.model import ABORTED, GONE, LIVE, Model
 from tests.simulation.network import Broken
-from tests.simulation.options import SETTLED_SECONDS
+from tests.simulation.options import REFUSED, SETTLED_SECONDS
 from tests.simulation.producers import produce_idempotently, produce_plainly
 from tests.simulation.reading import Content, Missing, fetch, read_as_of_old, take
 from tests.simulation.session import Session
@@ -62,6 +62,7 @@ class Story:
         self.random = random.Random(f"story {world.seed}")
         self.apart = random.Random(f"apart {world.seed}")       # for features that were added later
         self.dear = random.Random(f"dear checks {world.seed}")
+        self.refusing = random.Random(f"refused calls {world.seed}")
         self.model = Model()
         self.offsets = Offsets(self)
         self.busy: set[str] = set()
@@ -75,7 +76,7 @@ class Story:
         self.followed: MetadataImage | None = None
         """The image with which the broker's partitions were last compared."""
         self.before = BeforeAKill()
-        if "disk full" not in self.options.faults:      # it may lose producer snapshots
+        if not {"disk full", REFUSED} & {*self.options.faults}:     # they may lose snapshots
             world.on_kill = self.before.note
         self.on_deletion: Callable[[], object] = lambda: None
         """Called when the deletion of a topic is requested."""
@@ -214,7 +215,8 @@ class Story:
         while True:
             await asyncio.sleep(2.0 if self.calm else 0.05)
             self.model.wall_ms_most = max(self.model.wall_ms_most, self.world.wall_ms())
-            check_live(self)
+            with self.world.disk.willing():
+                check_live(self)
 
     # The broker
 
@@ -237,7 +239,8 @@ class Story:
             )
             self.world.disk.stop_at = None
             if self.world.up and self.world.server is not None:
-                check_started(self.world.server)
+                with self.world.disk.willing():
+                    check_started(self.world.server)
                 self.before.check(self.world.server, self.world.wall_ms())
             if self.world.up or self.world.excused_end is not None:
                 return

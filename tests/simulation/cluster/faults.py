@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.coincidences import COINCIDENCES
 from tests.simulation.cluster.pairs import PAIRS
+from tests.simulation.cluster.refused import refused_call
 from tests.simulation.cluster.sequences import SEQUENCES
+from tests.simulation.options import REFUSED
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.story import ClusterStory
@@ -354,6 +356,6 @@ FAULTS: dict[str, Fault] = {
     "cut off one way": cut_off_one_way, "cut off": cut_off, "lose ZooKeeper": lose_zookeeper,
     "alone in the dark": alone_in_the_dark, "lose answers": lose_answers,
     "move": move, "cut between two": cut_between_two,
-    "end a session": end_a_session, "break links": break_links, "idle": idle, **SEQUENCES, **PAIRS,
-    **COINCIDENCES,
+    "end a session": end_a_session, "break links": break_links, "idle": idle,
+    REFUSED: refused_call, **SEQUENCES, **PAIRS, **COINCIDENCES,
 }

@@ -11,6 +11,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import AlterReplicaLogDirsRequest
 from tests.simulation.cluster.clients import Client
 from tests.simulation.network import Broken
+from tests.simulation.options import REFUSED
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 NOT_THERE = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REPLICA_NOT_AVAILABLE}
 """Errors of a replica that has not been created yet, or that was moved to another broker."""
-HARM = ("disk full", "io error", "missing directory", "damaged bytes")
+HARM = ("disk full", "io error", "missing directory", "damaged bytes", REFUSED)
 """Faults after which a move may be refused with KAFKA_STORAGE_ERROR."""
 
 

@@ -128,6 +128,9 @@ class ClusterOptions(Options):
         options.draw_coincidences(random.Random(f"cluster coincidences {seed}"))
         return options
 
+    def is_plain(self, fault: str) -> bool:
+        return fault in FAULTS and fault not in PREPARED
+
     @property
     def haste(self) -> float:
         """The factor for waits of more than a second: 1 in a long life, less in a short one."""

@@ -17,6 +17,7 @@ from tests.simulation.applied import applied, check_applied
 from tests.simulation.cluster.checker import partitions_of
 from tests.simulation.cluster.losses import NOTHING
 from tests.simulation.logs import at_rest, check_log_transactions
+from tests.simulation.options import REFUSED
 from tests.simulation.replay import check_producers
 from tests.simulation.violation import Violation
 
@@ -33,7 +34,7 @@ DEAR_SHARE = 0.02
 OFTEN_SHARE = 0.25
 """In this share of the seeds, the transactions of one log are compared with its batches after every
 second step on average. On other seeds this happens after DEAR_SHARE of the steps."""
-WORKS_ALONE = ("damaged bytes", "io error", "missing directory")
+WORKS_ALONE = ("damaged bytes", "io error", "missing directory", REFUSED)
 """Faults after which a replica may lack records that its broker has acknowledged, or may be unable
 to read them."""
 

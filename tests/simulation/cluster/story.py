@@ -36,6 +36,7 @@ from tests.simulation.cluster.reckoning import (
     read_along,
     read_ascending,
 )
+from tests.simulation.cluster.refused import willing
 from tests.simulation.cluster.router import Router
 from tests.simulation.cluster.settings import Settings
 from tests.simulation.cluster.tempo import BUSY, Tempo
@@ -71,6 +72,7 @@ class ClusterStory:
     def __init__(self, world: ClusterWorld) -> None:
         self.world, self.options = world, cast(ClusterOptions, world.options)
         self.random = random.Random(f"cluster story {world.seed}")
+        self.refusing = random.Random(f"cluster refused calls {world.seed}")
         self.parts = [Part(name, index) for name, count in TOPICS.items() for index in range(count)]
         self.producer_ids: set[int] = set()
         self.leaders = Leaders(world)
@@ -213,35 +215,7 @@ class ClusterStory:
             self.deleter = Deleter(self, "deleter")
             clients.append(self.deleter)
         self.tasks = [asyncio.ensure_future(client.work()) for client in clients]
-        fragile: list[Any] = [
-            produce_transactions(self, f"t{at}")        # type: ignore[arg-type]
-            for at in range(options.transactions)
-        ]
-        if options.transactions:
-            fragile.append(read_along(self, self.session("committed")))
-            if options.follower_reads:
-                fragile.append(read_along(self, FollowerRouter(self, "committed near")))
-        if options.groups:
-            fragile += [
-                commit_simply(self, COMMITTERS),        # type: ignore[arg-type]
-                be_new(self, "new"),                    # type: ignore[arg-type]
-            ]
-        if "successor ahead" in options.faults:
-            for group, known in {f"ascending{at}": Ascending() for at in range(3)}.items():
-                fragile += [
-                    commit_ascending(self, group, known), read_ascending(self, group, known)
-                ]
-        if options.groups > 1:
-            fragile.append(be_classic(self, "classic"))     # type: ignore[arg-type]
-        if options.members:
-            fragile += [each.work() for each in classic_members(self)]  # type: ignore[arg-type]
-            fragile.append(be_static(self, "static"))       # type: ignore[arg-type]
-            fragile += [each.work() for each in sharers(self)]      # type: ignore[arg-type]
-        if options.contenders:
-            fragile.append(contend(self))                   # type: ignore[arg-type]
-        if options.abandons:
-            fragile.append(abandon(self))                   # type: ignore[arg-type]
-        self.fragile = [asyncio.ensure_future(client) for client in fragile]
+        self.fragile = [asyncio.ensure_future(client) for client in fragile_clients(self)]
 
     async def pass_time(self, seconds: float) -> None:
         """Let the clients work. A violation that one of them finds ends the run."""
@@ -261,10 +235,11 @@ class ClusterStory:
         for task in [*self.tasks, *([] if self.cancelled else self.fragile)]:
             if task.done() and task.exception() is not None:
                 task.result()
-        self.leaders.look()
-        self._judge()
-        self.promises.look()
-        self.tempo.look()
+        with willing(self.world.brokers):
+            self.leaders.look()
+            self._judge()
+            self.promises.look()
+            self.tempo.look()
 
     def heal(self) -> None:
         """Have all brokers run again, connected to each other."""
@@ -463,6 +438,40 @@ class ClusterStory:
         end = self.world.now + 30
         while unsettled(self.world) and self.world.now < end:
             await self.pass_time(0.1)
+
+
+def fragile_clients(story: ClusterStory) -> list[Any]:
+    """The clients of transactions and groups."""
+    options = story.options
+    fragile: list[Any] = [
+        produce_transactions(story, f"t{at}")        # type: ignore[arg-type]
+        for at in range(options.transactions)
+    ]
+    if options.transactions:
+        fragile.append(read_along(story, story.session("committed")))
+        if options.follower_reads:
+            fragile.append(read_along(story, FollowerRouter(story, "committed near")))
+    if options.groups:
+        fragile += [
+            commit_simply(story, COMMITTERS),        # type: ignore[arg-type]
+            be_new(story, "new"),                    # type: ignore[arg-type]
+        ]
+    if "successor ahead" in options.faults:
+        for group, known in {f"ascending{at}": Ascending() for at in range(3)}.items():
+            fragile += [
+                commit_ascending(story, group, known), read_ascending(story, group, known)
+            ]
+    if options.groups > 1:
+        fragile.append(be_classic(story, "classic"))     # type: ignore[arg-type]
+    if options.members:
+        fragile += [each.work() for each in classic_members(story)]  # type: ignore[arg-type]
+        fragile.append(be_static(story, "static"))       # type: ignore[arg-type]
+        fragile += [each.work() for each in sharers(story)]      # type: ignore[arg-type]
+    if options.contenders:
+        fragile.append(contend(story))                   # type: ignore[arg-type]
+    if options.abandons:
+        fragile.append(abandon(story))                   # type: ignore[arg-type]
+    return fragile
 
 
 def _end(waits: asyncio.Future[None]) -> None:

@@ -10,6 +10,7 @@ from ottla.wire.marks import reached
 from ottla.wire.messages import DescribeConfigsRequest, ListGroupsRequest, ListTransactionsRequest
 from tests.log.invariants import check_log
 from tests.simulation.applied import applied, check_applied
+from tests.simulation.guarded import NAMES
 from tests.simulation.logs import check_log_transactions
 from tests.simulation.model import (
     ABORTED,
@@ -514,7 +515,7 @@ def check_disk(story: Story) -> None:
     disk = story.world.disk
     for directory in story.world.options.directories:
         for name in disk.subdirectories(directory):
-            if name.startswith("__") or name.endswith("-stray") or name in live:
+            if name.startswith(("__", *NAMES)) or name.endswith("-stray") or name in live:
                 continue
             raise Violation(
                 f"the disk has the directory {directory}/{name}, which belongs to no existing"

@@ -6,6 +6,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from ottla.broker.settings.config import AUTHORIZERS
+
 FAULTS = (
     "kill", "kill in a call", "power cut", "clean stop", "disk full", "directory missing",
     "clock jump", "break links", "deaf client", "idle", "io error", "garbled",
@@ -19,6 +21,10 @@ PREALLOCATE_SHARE = 0.3
 """Among these lives, the share in which segments reserve their space."""
 SHAKEN = frozenset({"disk full", "io error", REFUSED})
 """Faults in which a disk refuses calls while a broker uses it."""
+GUARDED_SHARE = 0.12
+"""The share of short lives that have topics that ACLs guard, and clients with partial rights."""
+SLOW_IF_GUARDED_SHARE = 0.6
+"""The share of these lives that have brokers that take long to apply a change of the metadata."""
 SETTLED_SECONDS = 70.0
 """Longer than any transaction, any session, any delay of a deletion and any interval between
 retention checks."""
@@ -99,6 +105,7 @@ class Options:
     slow_verdicts: bool = False             # whether coordinators answer leaders late
     slow_loads: bool = False                # whether coordinators take long to load
     slow_images: bool = False               # whether brokers apply metadata slowly
+    guarded: bool = False                   # topics that ACLs guard
     narrow: bool = False                    # whether a broker's sockets accept few bytes at once
     journaled: bool = True                  # whether a directory's sync keeps all earlier renames
     slow_moves: bool = False                # whether moves between log directories take seconds
@@ -134,6 +141,16 @@ class Options:
         names = random.Random(f"names {seed}")
         self.journaled = not self.small or names.random() >= UNJOURNALED_SHARE
         self.draw_refusals(random.Random(f"refusals {seed}"))
+        self.draw_guarded(random.Random(f"guarded {seed}"))
+
+    def draw_guarded(self, chance: random.Random) -> None:
+        """Draw whether there are guarded topics."""
+        if not self.small or chance.random() >= GUARDED_SHARE:
+            return
+        self.guarded = True
+        self.slow_images = self.slow_images or chance.random() < SLOW_IF_GUARDED_SHARE
+        self.settings["authorizer.class.name"] = AUTHORIZERS[0]
+        self.settings["allow.everyone.if.no.acl.found"] = "true"
 
     def draw_refusals(self, chance: random.Random) -> None:
         """Draw whether REFUSED replaces one of the faults, or all of them if all are the same."""

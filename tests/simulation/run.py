@@ -22,8 +22,8 @@ from tests.simulation.world import Patches, World
 ROOT = Path(__file__).resolve().parents[2]
 SWITCHES = (
     "small", "narrow", "members", "contenders", "abandons", "slow_loads", "slow_images",
-    "impatient", "wide", "directory_moves", "settings_change", "deletions", "follower_reads",
-    "snapshots", "slow_verdicts",
+    "impatient", "guarded", "wide", "directory_moves", "settings_change", "deletions",
+    "follower_reads", "snapshots", "slow_verdicts",
 )
 """Options that `shorten` may set to false. It may set those of SHARES to 0."""
 SHARES = ("slow_share", "slow_network", "slow_threads", "cold_share", "pieces_share", "rivals")

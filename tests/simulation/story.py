@@ -32,6 +32,7 @@ from tests.simulation.groups import (
     check_offset,
     commit_simply,
 )
+from tests.simulation.guarded import Guard
 from tests.simulation.histories.check import check_histories
 from tests.simulation.logs import BeforeAKill, check_started
 from tests.simulation.looking import look_around
@@ -75,6 +76,7 @@ class Story:
         the log start."""
         self.followed: MetadataImage | None = None
         """The image with which the broker's partitions were last compared."""
+        self.guard = Guard(world, lambda: self.pace * 5, lambda: self.over, self.newest_image)
         self.before = BeforeAKill()
         if not {"disk full", REFUSED} & {*self.options.faults}:     # they may lose snapshots
             world.on_kill = self.before.note
@@ -98,6 +100,11 @@ class Story:
         """Whether the session of a member certainly lasts, if the coordinator heard the member at
         this time."""
         return self.world.now - heard_at < SESSION_SECONDS
+
+    def newest_image(self) -> MetadataImage | None:
+        """The metadata image of the newest decision; None while the broker does not serve."""
+        server = self.world.server
+        return server.metadata_log.decided if server is not None and self.world.up else None
 
     def partitions_of(self, names: Iterable[str]) -> int:
         """How many partitions the topics with these names have."""
@@ -131,6 +138,8 @@ class Story:
         for follower in self.followers:
             await follower.catch_up()
         self.finished = True
+        if options.guarded:
+            await self.guard.reckon()
         await self.reckon("at the end", options.thorough or not options.endings)
         for at, ending in enumerate(options.endings):
             if ending == "kill":
@@ -180,6 +189,8 @@ class Story:
             made.append(contend(self))
         if options.abandons:
             made.append(abandon(self))
+        if options.guarded:
+            made.append(self.guard.work())
         made += [look_around(self, f"look{at}") for at in range(options.lookers)]
         if options.readers:
             self.followers.append(Follower(self, "follower"))

@@ -49,6 +49,7 @@ def test_a_run_that_broke_a_promise_keeps_all_of_them(seed: int) -> None:
 FOUND_AS_DRAWN = {
     426: "the model: retention took what a look-up by time was then asked for",
     41: "the model: compaction between a reading and look-ups by time",
+    621: "a batch came before others that were refused while their log could not be opened",
     988: "a log that moved away and back while it was compacted lost a segment",
     1027: "offsets of deleted topics stayed where a full disk had refused their tombstones",
     5060: "gaps of a compaction before a kill ended every reader once the topic was not compacted",

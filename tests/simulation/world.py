@@ -166,12 +166,14 @@ class World:
 
     # Clients
 
-    def connect(self, client_id: str, machine: Machine | None = None) -> Link | None:
-        """A new connection, or None if nothing listens."""
+    def connect(
+        self, client_id: str, machine: Machine | None = None, host: str = ""
+    ) -> Link | None:
+        """A new connection from this host, or from a random one; None if nothing listens."""
         machine = machine or self.machine
         if not machine.up or machine.server is None:
             return None
-        host = f"10.0.0.{self.random.randrange(1, 250)}"
+        host = host or f"10.0.0.{self.random.randrange(1, 250)}"
         link = Link(self, machine, client_id, host)
         self.watch(link)
         return link

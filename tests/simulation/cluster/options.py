@@ -128,6 +128,10 @@ class ClusterOptions(Options):
         options.draw_coincidences(random.Random(f"cluster coincidences {seed}"))
         return options
 
+    def draw_guarded(self, chance: random.Random) -> None:
+        if RESTORED not in self.faults:         # a backup brings back older ACLs
+            super().draw_guarded(chance)
+
     def is_plain(self, fault: str) -> bool:
         return fault in FAULTS and fault not in PREPARED
 

@@ -42,6 +42,7 @@ from tests.simulation.cluster.settings import Settings
 from tests.simulation.cluster.tempo import BUSY, Tempo
 from tests.simulation.contenders import contend
 from tests.simulation.groups import Offsets, be_classic, be_new, commit_simply
+from tests.simulation.guarded import Guard
 from tests.simulation.histories.check import check_histories
 from tests.simulation.members import be_static, classic_members, sharers
 from tests.simulation.model import Model
@@ -96,6 +97,7 @@ class ClusterStory:
         self.resting: dict[asyncio.Future[None], None] = {}
         """The futures of clients that wait between two steps."""
         self.offsets = Offsets(self)            # type: ignore[arg-type]
+        self.guard = Guard(world, lambda: self.pace, lambda: self.over, self.truth.now)
         self.good: dict[tuple[str, int], bool] = {}
         """By partition, whether it had a good copy at the last look."""
 
@@ -191,6 +193,8 @@ class ClusterStory:
         if options.transactions and not self.cancelled:
             await commit_everywhere(self)
             await self.settle()
+        if options.guarded:
+            await self.guard.reckon()
         check_contents(world, self.parts)
         check_own_records(world)
         for machine in world.brokers:
@@ -214,6 +218,8 @@ class ClusterStory:
         if options.deletions:
             self.deleter = Deleter(self, "deleter")
             clients.append(self.deleter)
+        if options.guarded:
+            clients.append(self.guard)
         self.tasks = [asyncio.ensure_future(client.work()) for client in clients]
         self.fragile = [asyncio.ensure_future(client) for client in fragile_clients(self)]
 

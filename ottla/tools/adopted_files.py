@@ -6,8 +6,9 @@
     __ottla_metadata-0           one batch adds the topics: after a crash, all exist or none
 
 A crash before that batch leaves the source unchanged, and the target without the topics. Run the
-import again to start over. Closed segments may be hard links to the source's files, since nothing
-writes to closed segments any more. The last segment and all small files are always copied.
+import again to start over. Closed segments may be hard links to the source's files: a broker
+replaces a link before it changes the file (`File.separate`). The last segment and all small files
+are always copied.
 """
 
 from __future__ import annotations

@@ -194,10 +194,11 @@ def topic_id_of(path: str) -> bytes | None:
 
 
 def is_complete(topic: KraftTopic, sources: list[Source]) -> bool:
-    """Whether the sources have each partition of a topic."""
+    """Whether the sources have each partition of a topic. Without metadata, `topic` has only the
+    partitions that the sources have, so that some below the last one may be missing."""
     return all(
         any((topic.name, index) in source.partitions for source in sources)
-        for index in topic.partitions
+        for index in range(max(topic.partitions, default=-1) + 1)
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads the data directory that an import adopts Kafka's logs into, and changes nothing in it."""
+"""Reads the data directory that an import adopts Kafka's logs into. Writes only its lock file."""
 
 from __future__ import annotations
 

@@ -219,7 +219,8 @@ def check_directory(
     directory = read_directory(path, report)
     for inside in log_directories_in(path):
         report.add(Finding(
-            inside, f"it is a log directory inside the log directory {path}, and was not checked",
+            inside,
+            f"it is a log directory inside the log directory {path}, and was not checked with it",
             "if a second `cp` made it, it is the newer copy: move it away, and check it there",
             note=True,
         ))

@@ -125,7 +125,10 @@ def test_a_move_takes_the_partitions_away(source: Path, target: Path) -> None:
         assert opened.values("t", 1) == [b"one", b"two", b"three"]
 
 
-@pytest.mark.parametrize("gone", [["t-0"], ["t-0", "t-1"], ["t-0", "t-1", "table-0"]])
+@pytest.mark.parametrize("gone", [
+    ["t-0"], ["t-0", "t-1"], ["t-0", "t-1", "table-0"],
+    ["t-0", "gone-0", "__cluster_metadata-0"],
+])
 def test_a_move_that_was_interrupted_or_is_repeated_has_nothing_to_adopt(
     source: Path, target: Path, capsys: Capture, gone: list[str]
 ) -> None:

@@ -12,6 +12,7 @@ import os
 import shutil
 import threading
 import time
+from contextlib import suppress
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EINTR, errno
@@ -109,6 +110,15 @@ def is_passing(error):
     """Whether the error is temporary: space, descriptors or memory ran out, and the operation may
     succeed later."""
     return isinstance(error, OSError) and error.errno in PASSING
+
+
+def sync_directory(path):
+    """Makes creations, renames and removals in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 cdef class File:
@@ -222,14 +232,19 @@ cdef class File:
         if os.fstat(self.fd).st_nlink < 2:
             return
         temporary = self.path + ".tmp"
-        shutil.copyfile(self.path, temporary)
-        own = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
+        own = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
+            shutil.copyfile(self.path, temporary)
             os.fsync(own)
             os.rename(temporary, self.path)
             os.dup2(own, self.fd, inheritable=False)    # whoever uses the descriptor keeps it
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
         finally:
             os.close(own)
+        sync_directory(os.path.dirname(self.path))
 
     def reserve(self, size):
         """Reserves disk space up to `size` bytes without changing the file's size."""
@@ -332,11 +347,7 @@ class Disk:
 
     def sync_directory(self, path):
         """Makes creations, renames and removals in a directory durable."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_directory(path)
 
     def write_atomically(self, path, data):
         """Replaces a file atomically: after a crash it has the old or the new content."""

@@ -306,17 +306,20 @@ def start(options: Namespace) -> int:
     if not any(each.startswith(f"{HTTP}=") for each in options.override):
         give_http(cluster)
     for other in forget_others(cluster):
-        say(f"broker {other} of an earlier start is not started, so its replicas are offline;"
-            f" to start it too: --brokers {other} (make cluster BROKERS={other})")
+        say(f"broker {other} of an earlier start is not started, so replicas that it has are"
+            f" offline; to start it too: --brokers {other} (make cluster BROKERS={other})")
     for ends in (signal.SIGTERM, signal.SIGHUP):                # both act as Ctrl-C
         if signal.getsignal(ends) is not signal.SIG_IGN:        # nohup ignores SIGHUP
             signal.signal(ends, signal.default_int_handler)
+    cluster.directory.mkdir(parents=True, exist_ok=True)
+    lock = os.open(cluster.directory / ".lock", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)    # until this process ends (`holder_of`)
+    except BlockingIOError as held:
+        raise ClientError(f"the cluster in {cluster.directory} is being started already") from held
     if cluster.zookeeper is not None:
         cluster.zookeeper.end_former()
         say(f"starting ZooKeeper on {cluster.zookeeper.connect}{CHROOT}")
-    cluster.directory.mkdir(parents=True, exist_ok=True)
-    lock = os.open(cluster.directory / ".lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(lock, fcntl.LOCK_EX)    # kept until this process ends, for `holder_of`
     try:
         with cluster:
             where = cluster.directory.absolute()

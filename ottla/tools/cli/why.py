@@ -137,7 +137,7 @@ def together(answers: list[Document]) -> Document:
 def unserved(part: topics.Partition) -> Document:
     """A partition without a running replica. Brokers answer only about partitions with a replica
     on them, so no broker answers about this one."""
-    able = [*part.isr, *(node for node in part.elr or () if node not in part.isr)]
+    able = [*part.isr, *(node for node in part.elr or () if node not in part.isr)] or part.replicas
     return {
         "partition": part.index, "leader": NO_LEADER, "replicas": part.replicas, "isr": part.isr,
         "led_here": False,

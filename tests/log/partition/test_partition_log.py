@@ -1,5 +1,6 @@
 """Append and read: what was appended is read back, in order, at its offset."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
-from ottla.wire.errors import CorruptMessage, FencedLeaderEpoch, OffsetOutOfRange
+from ottla.wire.errors import CorruptMessage, FencedLeaderEpoch, OffsetOutOfRange, StorageFailed
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, batch, records_of, split, values_of
 
@@ -201,6 +202,28 @@ def test_a_truncation_does_not_change_files_that_are_linked_elsewhere(tmp_path: 
     assert log.append_bytes(batch(b"new"), 1) == 3
     assert values_of(log) == [b"0" * 50, b"1" * 50, b"2" * 50, b"new"]
     assert [(other / path.name).read_bytes() for path in segments] == before
+
+
+def test_without_room_for_a_copy_a_linked_log_refuses_a_batch_and_stays_usable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    log.append_bytes(batch(b"a"), 0)
+    log.close()
+    [path] = tmp_path.rglob("*.log")
+    (tmp_path / "other").hardlink_to(path)
+    log = open_log(tmp_path)
+
+    def full(source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device", target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.copyfile", full)
+        with pytest.raises(StorageFailed):
+            log.append_bytes(batch(b"b"), 0)
+    assert not [*tmp_path.rglob("*.tmp")]
+    assert log.append_bytes(batch(b"c"), 0) == 1
+    assert values_of(log) == [b"a", b"c"]
 
 
 def test_a_start_does_not_write_to_files_that_are_linked_elsewhere(tmp_path: Path) -> None:

@@ -186,6 +186,8 @@ def test_stopping_a_broker_marks_it_and_its_next_start_forgets_that(
     assert done.status == 1 and done.err.endswith(
         f"`ottla cluster start` is not running for {tmp_path}, so it cannot start broker 1"
         " again\n")
+    done = ottla(f"cluster start --port 0 {tmp_path}")
+    assert done.status == 1 and done.err.endswith(f"Stop them first: kill {holder.pid}\n")
     (tmp_path / "zookeeper").mkdir()
     with (tmp_path / "zookeeper" / "lock").open("w") as lock:      # stopped last
         lock.write("4711")

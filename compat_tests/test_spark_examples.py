@@ -62,7 +62,10 @@ def test_every_example_of_help_runs_in_the_order_of_the_list(
             status = command.main(words(step.example, addresses, tmp_path))
             shown = capsys.readouterr()
             assert status == 0, (step.name, shown.err)
-            assert shown.out.strip(), step.name
+            if step.name == "slice":     # it prints records, so its summary is beside them
+                assert '"records": ' in shown.err, shown.err
+            else:
+                assert shown.out.strip(), step.name
     finally:
         for broker in brokers.values():
             broker.stop()

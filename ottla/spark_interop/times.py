@@ -13,7 +13,7 @@ from ottla.wire import units
 WORDS = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week"}
 """Short units of Ottla's commands, and Spark's names for them."""
 SHORT = {word: unit for unit, word in WORDS.items()}
-PART = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-zA-Z]+)")
+PART = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)(\s*)([a-zA-Z]+)")
 PARTS = re.compile(rf"\s*(?:{PART.pattern}\s*)+")
 
 
@@ -71,10 +71,13 @@ def duration_ms(text: str) -> int:
 
 def interval(text: str) -> str:
     """An interval in Spark's words: 5m becomes `5 minutes`, and 1.5h becomes `90 minutes`. Anything
-    else stays unchanged."""
+    else stays unchanged, above all what Spark accepts: tables have recorded it. Raises
+    PipelineError for a fraction of a millisecond."""
     found = _parts(text)
-    if found is None or all(word and number.isdecimal() for number, _, word in found):
+    if found is None or all(as_spark for _, _, as_spark in found):
         return text
+    if any(Decimal(number) * units.MILLISECONDS[unit] % 1 for number, unit, _ in found):
+        raise PipelineError(f"{text!r} is not a whole number of milliseconds: write e.g. 1ms")
     return " ".join(_in_words(number, unit) for number, unit, _ in found)
 
 
@@ -88,15 +91,16 @@ def _in_words(number: str, unit: str) -> str:
 
 
 def _parts(text: str) -> list[tuple[str, str, bool]] | None:
-    """The parts of a duration like 1h30m: each number, its short unit, and whether the unit was
-    written as Spark's word. None for anything else."""
+    """The parts of a duration like 1h30m: each number, its short unit, and whether Spark accepts
+    the part as it is written. None for anything else."""
     found = []
     if not PARTS.fullmatch(text):
         return None
-    for number, written in PART.findall(text):
+    for number, space, written in PART.findall(text):
         word = written.lower()
         unit = word if word in WORDS else SHORT.get(word.removesuffix("s"), "")
         if not unit:
             return None
-        found.append((number, unit, word not in WORDS))
+        whole = number.isdecimal() or (unit == "s" and space)   # Spark needs a space in 1.5 seconds
+        found.append((number, unit, bool(word not in WORDS and whole)))
     return found

@@ -211,6 +211,8 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
     ("slice --topic six --lateness 1h", "--lateness has an effect only with --until: give --until"),
     ("windows --topic six --path {new} --window 1month --aggregates n=count(*) --format raw",
      "'1month' is not valid for --window: months and years have no fixed length"),
+    ("windows --topic six --path {new} --window 1.5ms --aggregates n=count(*) --format raw",
+     "--window: '1.5ms' is not a whole number of milliseconds: write e.g. 1ms"),
     ("windows --topic six --path {new} --window 0s --aggregates n=count(*) --format raw",
      "'0 seconds' is not valid for --window: it must be above 0"),
     ("windows --topic six --path {new} --window 1h --slide 90m --aggregates n=count(*)"
@@ -261,6 +263,14 @@ def test_each_step_is_checked_before_a_jvm_starts(
     if given[0] != "compact":
         given += more if given[0] == "mirror" else ["--bootstrap", broker.bootstrap_servers]
     assert refusal(capfd, *given).startswith(said.format(at=at, **places))
+
+
+def test_a_session_may_end_after_months(broker: Broker, tmp_path: Path) -> None:
+    """Spark refuses months only as the length of a window."""
+    words = (f"windows --topic six --path {tmp_path}/new --window 1month --session-gap --by _key"
+             f" --aggregates n=count(*) --format raw --bootstrap {broker.bootstrap_servers}")
+    with pytest.raises(AssertionError, match="a JVM would have started"):
+        command.main(["pipeline", *words.split()])
 
 
 def allow(broker: Broker, topic: str, operation: int, user: str = "ANONYMOUS") -> None:

@@ -164,6 +164,21 @@ def test_windows_with_other_options_are_refused_before_a_jvm_starts(
     assert f"closed the windows at {tmp_path}" in refusal(capsys, *words)
 
 
+def test_sessions_that_were_written_with_slide_go_on_without_it(
+    capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path
+) -> None:
+    """A former version accepted `slide` beside `session_gap`, ignored it, and recorded it."""
+    written(tmp_path, broker, "windows", window="1 hour", slide="1 minute", session_gap=True,
+            by=["_key"], to="")  # fmt: skip
+    words = ["windows", "--bootstrap", broker.bootstrap_servers, "--topic", "six", "--path",
+             str(tmp_path), "--aggregates", "n=count(*)", "--by", "_key", "--window", "1 hour",
+             "--format", "raw"]  # fmt: skip
+    with pytest.raises(AssertionError, match="a JVM would have started"):
+        command.main(["pipeline", *words, "--session-gap"])
+    capsys.readouterr()
+    assert "give --session-gap again" in refusal(capsys, *words), "not that --slide is missing"
+
+
 def test_windows_of_an_older_release_go_on_in_their_topic(broker: Broker, tmp_path: Path) -> None:
     """Older releases did not record the pipeline's name."""
     written(tmp_path, broker, "windows", to="one", window="1 hour")

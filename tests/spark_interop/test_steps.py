@@ -192,6 +192,13 @@ def test_intervals_have_the_short_units_of_every_other_command() -> None:
     assert [interval(t) for t in ("1h30m", "1.5h", "1.5 hours", "1 day 6h", "0.25s", "1month")] == [
         "1 hour 30 minutes", "90 minutes", "90 minutes", "1 day 6 hours", "250 milliseconds",
         "1month"]  # fmt: skip
+    spark = ["1.5 seconds", "0.0005 Seconds", "1 minute 1.5 second", "2  days"]
+    assert [interval(t) for t in spark] == spark, "tables have recorded them"
+    assert [interval(t) for t in ("1.5seconds", "1.5 seconds 2m", "1.5 s")] == [
+        "1500 milliseconds", "1500 milliseconds 2 minutes", "1500 milliseconds"]
+    for wrong in "0.5ms", "0.0001s", "1.5 milliseconds":
+        with pytest.raises(PipelineError, match="is not a whole number of milliseconds: write"):
+            interval(wrong)
     assert trigger_of("1m") == {"processingTime": "1 minute"}
     recorded = [settings_of({
         "window": window, "slide": slide, "watermark": "1h", "session_gap": False, "to": None,

@@ -146,7 +146,7 @@ def _check_values(step: Step, given: Mapping[str, Any], _: Made) -> None:
             )
     for name in INTERVALS:
         if given.get(name):
-            _check_interval(name, str(given[name]))
+            _check_interval(name, str(given[name]), bool(given.get("session_gap")))
     zone = given.get("time_zone") or "UTC"
     since, until = (
         None if given.get(name) is None else milliseconds(given[name], zone)
@@ -203,15 +203,18 @@ def _check_columns(given: Mapping[str, Any], format: Format) -> None:
     columns.check_expressions(known, given.get("aggregates") or {}, "aggregates")
 
 
-def _check_interval(name: str, text: str) -> None:
+def _check_interval(name: str, text: str, session_gap: bool) -> None:
     """Refuses a wrong or missing unit, which would fail only in the JVM. Spark accepts numbers with
     units, such as '1 day 6 hours'."""
-    text = interval(text)
+    try:
+        text = interval(text)
+    except PipelineError as error:
+        raise WrongOption(f"`{name}`: {error}", name) from None
     words = re.findall(r"[a-z]+", text.lower())
     unknown = [word for word in words if word.removesuffix("s") not in UNITS]
     without_unit = re.search(r"\d(?!\w)\s*($|[\d+-])", text)
     if name in LENGTHS and not unknown:
-        _check_length(name, text, words)
+        _check_length(name, text, [] if session_gap else words)
     if unknown or without_unit or not re.search(r"\d", text):
         raise WrongOption(
             f"{text!r} is not valid for `{name}`: write a number and a unit, such as 10m or"
@@ -220,7 +223,8 @@ def _check_interval(name: str, text: str) -> None:
 
 
 def _check_length(name: str, text: str, words: list[str]) -> None:
-    """Refuses lengths of windows that only Spark's own error would explain, after its start."""
+    """Refuses lengths of windows that only Spark's own error would explain, after its start. With
+    `session_gap`, Spark accepts months and years; then `words` is empty."""
     if any(word.removesuffix("s") in ("month", "year") for word in words):
         raise WrongOption(
             f"{text!r} is not valid for `{name}`: months and years have no fixed length; write days"

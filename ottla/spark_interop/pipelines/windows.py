@@ -99,7 +99,7 @@ def windows(
             records_per_batch=records_per_batch,
             options={"failOnDataLoss": str(not allow_gaps).lower()},
         )  # fmt: skip
-        lengths = settings["window"], settings["slide"] or None, session_gap
+        lengths = settings["window"], settings.get("slide") or None, session_gap
         figures = _aggregated(stream, lengths, time_column, by, aggregates, settings["watermark"])
         identity = cluster.identity(topic)
         origin = transactional.Origin(cluster, topic, identity["topic_id"])
@@ -134,11 +134,15 @@ def run_queries(
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that a table records. The schema is left out, because a JVM may be needed to
-    read it. A later run on the same path must have the same values."""
-    to = options["to"] or ""
+    read it. A later run on the same path must have the same values.
+
+    `slide` has no effect on windows with `session_gap`. A former version recorded it nevertheless,
+    so it is not compared."""
+    to, session_gap = options["to"] or "", options["session_gap"]
+    slide = {} if session_gap else {"slide": interval(options["slide"] or "")}
     return {
-        "window": interval(options["window"]), "slide": interval(options["slide"] or ""),
-        "session_gap": options["session_gap"], "watermark": interval(options["watermark"]),
+        "window": interval(options["window"]), "session_gap": session_gap, **slide,
+        "watermark": interval(options["watermark"]),
         "time_column": options["time_column"], "by": list(options["by"]),
         "aggregates": dict(options["aggregates"]), "format": options["format"],
         "schemas": str(options["schemas"] or ""), "updates": options["updates"],

@@ -12,7 +12,7 @@ import pytest
 from ottla.spark_interop import offsets, schemas
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import command, steps
+from ottla.spark_interop.pipelines import command, preflight, steps
 from ottla.spark_interop.pipelines.query_run import trigger_of
 from ottla.spark_interop.pipelines.windows import settings_of
 from ottla.spark_interop.times import duration_ms, interval, milliseconds
@@ -38,6 +38,48 @@ def test_what_steps_have_in_common_reaches_those_that_know_it(tmp_path: Path) ->
     assert (archive.name, replay.name) == ("archive", "replay")
     assert first == {"bootstrap": "localhost:1", "topic": "flights", "path": "a"}
     assert second["bootstrap"] == "localhost:1" and second["rate"] == 100
+
+
+WINDOWS = 'run = "windows"\npath = "w"\nwindow = "1h"\naggregates = { n = "count(*)" }\n'
+
+
+@pytest.mark.parametrize(("shared", "step", "given", "left"), [
+    ('topic = "t"', 'run = "quality-report"\narchive = "a"', "archive", "topic"),
+    ('topic = "t"\narchive = "a"', 'run = "quality-report"', "archive", "topic"),
+    ('archive = "a"', 'run = "quality-report"\ntopic = "t"', "topic", "archive"),
+    ('topic = "t"', 'run = "quality-report"', "topic", "archive"),
+    ('topic = "t"\nlateness = "1h"', 'run = "slice"', "topic", "lateness"),
+    ('topic = "t"\nlateness = "1h"', 'run = "slice"\nuntil = 2013-06-01', "lateness", "since"),
+    ('topic = "t"\nslide = "1m"\nformat = "raw"',
+     WINDOWS + 'by = ["_key"]\nsession_gap = true', "session_gap", "slide"),
+    ('topic = "t"\nslide = "1m"\nformat = "raw"', WINDOWS + "session_gap = false", "slide", "to"),
+    ('topic = "t"\nupdates = true\nformat = "raw"', WINDOWS, "topic", "updates"),
+    ('topic = "t"\nupdates = true\nformat = "raw"', WINDOWS + 'to = "u"', "updates", "every"),
+    ('topic = "t"\nevery = "1m"\nformat = "raw"', WINDOWS + "final = true", "final", "every"),
+])  # fmt: skip
+def test_a_shared_option_that_has_no_effect_on_a_step_is_not_given_to_it(
+    tmp_path: Path, shared: str, step: str, given: str, left: str
+) -> None:
+    """Other steps need the option, so it cannot be left out above the steps."""
+    file = tmp_path / "steps.toml"
+    file.write_text(f"{shared}\n[[step]]\n{step}\n")
+    todo = steps.load_file(file)
+    assert given in todo[0][1] and left not in todo[0][1]
+    preflight.check_values(todo, str(file))
+
+
+@pytest.mark.parametrize(("step", "message"), [
+    ('run = "quality-report"\narchive = "a"\ntopic = "t"', "leave out `topic` or `archive`"),
+    ('run = "slice"\ntopic = "t"\nlateness = "1h"', "`lateness` has an effect only with `until`"),
+    (WINDOWS + 'topic = "t"\nby = ["_key"]\nsession_gap = true\nslide = "1m"', "do not overlap"),
+])  # fmt: skip
+def test_a_steps_own_option_that_has_no_effect_is_refused(
+    tmp_path: Path, step: str, message: str
+) -> None:
+    file = tmp_path / "steps.toml"
+    file.write_text(f"[[step]]\n{step}\n")
+    with pytest.raises(PipelineError, match=message):
+        preflight.check_values(steps.load_file(file), str(file))
 
 
 @pytest.mark.parametrize(
@@ -95,10 +137,35 @@ def test_a_file_has_times_and_home_directories_as_people_write_them(
         steps.load_file(file)
 
 
+def test_a_directory_of_the_name_tilde_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A former version wrote to ./~/a, so its archive and checkpoint are there."""
+    home, file = tmp_path / "home", tmp_path / "steps.toml"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~" / "a").mkdir(parents=True)
+    file.write_text('[[step]]\nrun = "archive"\ntopic = "t"\npath = "~/a"\n')
+    with pytest.raises(PipelineError) as refused:
+        steps.load_file(file)
+    assert str(refused.value) == (
+        f"{file}, step 1: `path` ~/a is {home}/a, which does not exist, but ./~/a does: a former"
+        f" version wrote there. Move it to {home}/a, or write ./~/a")
+    (home / "a").mkdir(parents=True)
+    assert steps.load_file(file)[0][1]["path"] == f"{home}/a"
+    file.write_text(file.read_text().replace("~/a", "./~/a"))
+    assert steps.load_file(file)[0][1]["path"] == "./~/a"
+
+
 def test_an_address_that_no_step_takes_is_not_the_files_mistake(tmp_path: Path) -> None:
     file = tmp_path / "steps.toml"
     file.write_text('[[step]]\nrun = "compact"\npath = "a"\n')
-    with pytest.raises(PipelineError, match="so --bootstrap-server has no effect: leave it out"):
+    with pytest.raises(PipelineError, match=r"--bootstrap-server has no effect: leave it out$"):
+        steps.load_file(file, "h:1")
+    with file.open("a") as more:
+        more.write('[[step]]\nrun = "mirror"\ntopic = "t"\nsource = "h:1"\n'
+                   'destination = "h:2"\ncheckpoint = "c"\n')  # fmt: skip
+    with pytest.raises(PipelineError, match=r"leave it out, and give the addresses in the steps$"):
         steps.load_file(file, "h:1")
 
 

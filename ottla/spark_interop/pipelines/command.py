@@ -24,7 +24,7 @@ from ottla.spark_interop.errors import (
     WrongOption,
 )
 from ottla.spark_interop.pipelines import preflight, query_run, steps
-from ottla.spark_interop.pipelines.steps import BY_NAME, STEPS, Option, Step
+from ottla.spark_interop.pipelines.steps import ADDRESSES, BY_NAME, STEPS, Option, Step
 from ottla.spark_interop.spark_session import (
     check_start,
     files_of,
@@ -224,7 +224,7 @@ def _logged_in(
         (
             step,
             given
-            | {k: Cluster.from_file(given[k], config) for k in preflight.ADDRESSES
+            | {k: Cluster.from_file(given[k], config) for k in ADDRESSES
                if isinstance(given.get(k), str)},
         )
         for step, given in todo
@@ -244,7 +244,7 @@ def _run(
         # If the brokers became unreachable after the checks, wait for them, as during a run.
         given = given | {
             name: Cluster.of(given[name]).patient()
-            for name in preflight.ADDRESSES if given.get(name)
+            for name in ADDRESSES if given.get(name)
         }
         clock: AbstractContextManager[None] = nullcontext()
         if step.name in WITHOUT_PROGRESS:

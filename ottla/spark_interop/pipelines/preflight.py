@@ -34,7 +34,7 @@ from ottla.spark_interop.pipelines import (
     windows,
 )
 from ottla.spark_interop.pipelines.files import LocalFiles
-from ottla.spark_interop.pipelines.steps import Step
+from ottla.spark_interop.pipelines.steps import ADDRESSES, Step
 from ottla.spark_interop.pipelines.table import META, SETTINGS, has_other_files
 from ottla.spark_interop.times import WORDS, duration_ms, interval, milliseconds
 from ottla.spark_interop.value_format import Format
@@ -44,7 +44,6 @@ READERS = {"compact", "verify", "replay"}  # steps that need an archive at their
 READ_SETTINGS = {"mirror", "dead-letter"}
 """Steps that need the settings of the topic that they read. `archive` needs them in its first run;
 `latest` only if offsets have no records, such as those of transaction markers: not checked."""
-ADDRESSES = ("bootstrap", "source", "destination")
 INTERVALS = ("window", "slide", "watermark", "every")
 LENGTHS = ("window", "slide")
 UNITS = {

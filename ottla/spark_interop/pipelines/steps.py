@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +23,12 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Option:
-    """One option: `kind` is a key of KINDS; a flag is false by default."""
+    """One option: `kind` is a key of KINDS; a flag is false by default.
+
+    `unless` and `needs` name other options: the option has no effect on a step that has an option
+    of `unless`, or lacks one of `needs`. Above the steps of a file it may stand nevertheless, for
+    the other steps.
+    """
 
     name: str
     what: str
@@ -31,6 +36,8 @@ class Option:
     required: bool = False
     creates_topic: bool = False
     choices: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,7 @@ FORMAT = (
     Option("schemas", "a directory of ID.avsc or ID.proto files, or a registry's address", "path"),
 )
 NAME = Option("name", "the name under which the progress is kept")
+ADDRESSES = ("bootstrap", "source", "destination")
 AT = "ottla.spark_interop.pipelines."
 LOCAL = "--bootstrap-server localhost:9092"
 
@@ -133,15 +141,17 @@ STEPS = (
          Option("aggregates", "column = SQL, e.g. 'flights = count(*)'", "table", True),
          Option("time_column", "the event time; the record's timestamp by default"),
          Option("by", "columns to group by", "list"),
-         Option("slide", "begin a new window at this interval, so that windows overlap"),
+         Option("slide", "begin a new window at this interval, so that windows overlap",
+                unless=("session_gap",)),
          Option("session_gap",
                 "a window ends when its group has no row for the length of --window", "flag"),
          Option("watermark", "how late rows may be, '1 hour' by default"), *FORMAT,
          Option("to", "write the result to this topic; by default, to Parquet files in --path",
                 "text", False, True), NAME,
-         Option("updates", "write changes before a window is final (topics only)", "flag"),
+         Option("updates", "write changes before a window is final (topics only)", "flag",
+                needs=("to",)),
          Option("final", "the topic gets no more records: close the last windows, too", "flag"),
-         EVERY, BATCH, GAPS),
+         replace(EVERY, unless=("final",)), BATCH, GAPS),
     ),
     Step(
         "dead-letter", AT + "dead_letter", "dead_letter",
@@ -172,7 +182,7 @@ STEPS = (
         "--time-zone America/New_York --limit 5",
         (BOOTSTRAP, TOPIC, SINCE, UNTIL, ZONE,
          Option("lateness", "stop at the first record that is later than --until by this much, "
-                "e.g. 1h; by default, read to the end of the topic"), *FORMAT,
+                "e.g. 1h; by default, read to the end of the topic", needs=("until",)), *FORMAT,
          Option("output", "a file of JSON lines, or NAME.parquet; by default - (standard output)",
                 "path"),
          Option("limit", "the maximum number of records", "count")),
@@ -181,8 +191,9 @@ STEPS = (
         "quality-report", AT + "quality", "quality_report", "measure a topic or an archive",
         f"ottla pipeline quality-report {LOCAL} --topic flights --format json "
         "--schema 'carrier STRING, dep_delay INT, time_hour TIMESTAMP' --html flights.html",
-        (BOOTSTRAP, Option("topic", "the topic"),
-         Option("archive", "the directory of an archive, instead of a topic", "path"), *FORMAT,
+        (BOOTSTRAP, Option("topic", "the topic", unless=("archive",)),
+         Option("archive", "the directory of an archive, instead of a topic", "path",
+                unless=("topic",)), *FORMAT,
          SINCE, UNTIL, Option("html", "write a page with plots to this file", "path")),
     ),
     Step(
@@ -218,14 +229,25 @@ def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str,
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         raise WrongOption(f"{where}: {step.name} needs {names}", *missing)
-    # A shell leaves the ~ of `--path=~/archive`; in a file, nothing else replaces it.
     found = {
-        key: os.path.expanduser(value) if known[key].kind == "path" and value else value
+        key: _at_home(key, value, where) if known[key].kind == "path" and value else value
         for key, value in given.items()
     }
     if "bootstrap" in known and given.get("topic") is not None:
         found["bootstrap"] = given.get("bootstrap") or default_addresses()
     return found
+
+
+def _at_home(key: str, value: str, where: str) -> str:
+    """A path with the home directory in place of ~. A shell leaves the ~ of `--path=~/archive`; in
+    a file, nothing else replaces it. Raises PipelineError if a former version, which did not
+    replace it, has written to a directory of the name ~."""
+    path = os.path.expanduser(value)
+    if path != value and os.path.lexists(value) and not os.path.lexists(path):
+        raise WrongOption(
+            f"{where}: `{key}` {value} is {path}, which does not exist, but ./{value} does: a"
+            f" former version wrote there. Move it to {path}, or write ./{value}", key)
+    return path
 
 
 def load_file(
@@ -272,16 +294,27 @@ def load_file(
         known = {option.name for option in BY_NAME[name].options}
         shared = {key: value for key, value in content.items() if key in known}
         used |= shared.keys()
-        every = {key: _as_text(key, value) for key, value in (shared | step).items()}
+        every = _merged(BY_NAME[name], shared, step)
         result.append((BY_NAME[name], check_options(BY_NAME[name], every, where)))
     if bootstrap and "bootstrap" not in used:
+        addresses = any(o.name in ADDRESSES for step, _ in result for o in step.options)
         raise PipelineError(
             f"no step of {path} has the option bootstrap, so --bootstrap-server has no effect:"
-            " leave it out, and give the addresses in the steps")
+            f" leave it out{', and give the addresses in the steps' if addresses else ''}")
     if unknown := sorted(content.keys() - used):
         near = similar(unknown[0], {option.name for step, _ in result for option in step.options})
         raise PipelineError(f"{path}: no step has these options: {', '.join(unknown)}{near}")
     return result
+
+
+def _merged(step: Step, shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A step's own options, and those shared options that have an effect on it."""
+    given = {key: _as_text(key, value) for key, value in {**shared, **own}.items()}
+    for option in step.options:
+        needless = any(given.get(name) for name in option.unless)
+        if option.name not in own and (needless or not all(map(given.get, option.needs))):
+            given.pop(option.name, None)
+    return given
 
 
 def _as_text(key: str, value: Any) -> Any:

@@ -94,8 +94,8 @@ def test_a_slice_deletes_what_a_killed_one_has_left_and_nothing_of_one_that_runs
     tmp_path: Path, sliced: Any, name: str
 ) -> None:
     output = tmp_path / name
-    killed, running = (tmp_path / f"{name}.{number}.part" for number in (1, 2))
-    notes = tmp_path / f"{name}.notes.part"     # of the user
+    killed, running = (tmp_path / f"{name}.{number}.ottla-draft" for number in (1, 2))
+    notes = tmp_path / f"{name}.notes.ottla-draft"      # of the user
     notes.mkdir()
     for draft in (killed, running):
         draft.mkdir()
@@ -103,6 +103,33 @@ def test_a_slice_deletes_what_a_killed_one_has_left_and_nothing_of_one_that_runs
     with running_lock(running):
         sliced(output)
     assert set(tmp_path.iterdir()) == {output, running, notes}
+
+
+@pytest.mark.parametrize("name", ["data", "data.parquet"])
+def test_a_slice_deletes_a_former_versions_draft_and_nothing_of_the_user(
+    tmp_path: Path, sliced: Any, name: str
+) -> None:
+    """A former version's draft was a file. A directory NAME.2013.part may be the user's."""
+    line, ended = '{"value": "a", "_partition": 0, "_of', 999_999_999     # no process has this id
+    output = tmp_path / name
+    draft, running, text, folder = (
+        tmp_path / f"{name}.{number}.part" for number in (ended, 1, ended + 1, 2013))
+    for file, content in (draft, line), (running, line), (text, "the second part\n"):
+        file.write_text(content)
+    folder.mkdir()
+    (folder / "january").touch()
+    sliced(output)
+    assert set(tmp_path.iterdir()) == {output, running, text, folder}
+    assert (folder / "january").exists()
+
+
+@pytest.mark.parametrize("name", ["o.jsonl", "o.parquet"])
+def test_a_slice_creates_the_missing_parents_of_its_output(
+    tmp_path: Path, sliced: Any, name: str
+) -> None:
+    output = tmp_path / "new" / "directory" / name
+    assert sliced(output) == {"records": 3, "bad": 0}
+    assert list(output.parent.iterdir()) == [output]
 
 
 @contextmanager

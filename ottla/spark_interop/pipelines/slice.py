@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("lines", "jsonl", "json", "hex", "table")    # what --output is in Ottla's other commands
-DRAFT = ".part"  # how the name of a draft's directory ends
+DRAFT = ".ottla-draft"  # how the name of a draft's directory ends
+FORMER = ".part"  # how the name of a former version's draft, a file, ends
+BEGINNING_MAX = 1 << 20  # bytes of a file that are read to recognize a former version's draft
 
 
 def slice_topic(
@@ -46,11 +48,11 @@ def slice_topic(
 
     If `output` is `-`, JSON lines go to standard output. Otherwise `output` is a path that does not
     exist yet. If that path ends in `.parquet`, the records are written as Parquet, otherwise as
-    JSON lines. The path exists only when all records are written. Times and `lateness` are as in
-    `read_topic`. A JSON line has the format's columns, `_key`, `_partition`, `_offset`,
-    `_timestamp`, `_headers`, and `_error`. In it, bytes are text if they are UTF-8, otherwise they
-    are {"base64": …}; timestamps are in UTC. Lines are ordered by partition and offset. `limit` is
-    the maximum number of records.
+    JSON lines. Missing parents of the path are created. The path exists only when all records are
+    written. Times and `lateness` are as in `read_topic`. A JSON line has the format's columns,
+    `_key`, `_partition`, `_offset`, `_timestamp`, `_headers`, and `_error`. In it, bytes are text
+    if they are UTF-8, otherwise they are {"base64": …}; timestamps are in UTC. Lines are ordered by
+    partition and offset. `limit` is the maximum number of records.
 
     Returns {"records", "bad"}. Raises PipelineError for a missing topic, a bad time or format, an
     output that already exists, or a full disk.
@@ -111,13 +113,15 @@ def _whole(output: str | Path) -> Iterator[Path]:
 
     place = Path(output).absolute()
     refuse_existing()
-    for left in place.parent.glob(f"{glob.escape(place.name)}.*{DRAFT}"):
-        if not left.name[len(place.name) + 1 : -len(DRAFT)].isdecimal():
-            continue
+    for _, left in _numbered(place, DRAFT):
         with suppress(OSError), _locked(left):      # BlockingIOError: another slice writes there
             shutil.rmtree(left)
+    for process_id, left in _numbered(place, FORMER):
+        with suppress(OSError):
+            if left.is_file() and _has_lines(left) and not _is_running(process_id):
+                left.unlink()
     folder = place.with_name(f"{place.name}.{os.getpid()}{DRAFT}")
-    folder.mkdir()
+    folder.mkdir(parents=True)
     try:
         with _locked(folder):
             yield folder / place.name
@@ -125,6 +129,32 @@ def _whole(output: str | Path) -> Iterator[Path]:
             (folder / place.name).rename(place)
     finally:
         shutil.rmtree(folder, ignore_errors=True)   # the JVM may still be writing to it
+
+
+def _numbered(place: Path, end: str) -> Iterator[tuple[int, Path]]:
+    """The paths NAME.NUMBER{end} beside the path of NAME, each with its number."""
+    for path in place.parent.glob(f"{glob.escape(place.name)}.*{end}"):
+        number = path.name[len(place.name) + 1 : -len(end)]
+        if number.isdecimal():
+            yield int(number), path
+
+
+def _has_lines(draft: Path) -> bool:
+    """Whether a file is empty or begins as `_lines` writes it. A user may have a file with a name
+    like that of a draft."""
+    with draft.open("rb") as file:
+        line = file.readline(BEGINNING_MAX)
+    return not line or (line.startswith(b"{") and b'"_partition": ' in line)
+
+
+def _is_running(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
 
 
 @contextmanager

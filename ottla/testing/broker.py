@@ -33,7 +33,7 @@ from ottla.testing.arguments import (
     topic_name,
     whole,
 )
-from ottla.testing.children import BrokerFailed, Child
+from ottla.testing.children import BrokerFailed, Child, PassedTime
 from ottla.testing.directories import base_directory, make_directory
 from ottla.testing.names import (
     api_key_of,
@@ -98,7 +98,7 @@ class Broker:
         self._proxy: Child | None = None
         self._broker: Child | None = None
         self._broker_port = 0
-        self._passed_ms = 0.0
+        self._passed = PassedTime()
         self._numbers = itertools.count(1)
         self._paused = False
         self._disk_room = -1
@@ -172,7 +172,7 @@ class Broker:
         assert self._proxy is not None
         self._broker = Child(
             "ottla.testing.broker_process",
-            [str(self._passed_ms), self.log_level, *(
+            [str(self._passed.ms), self.log_level, *(
                 f"{key}={value}" for key, value in self._all_settings().items()
             )],
             self.directory / "broker.log",
@@ -339,9 +339,7 @@ class Broker:
         if unnamed or others:
             raise TypeError(no_duration(unnamed, others))
         passed = milliseconds(days=days, hours=hours, minutes=minutes, seconds=seconds, ms=ms)
-        broker = self._running()
-        self._passed_ms += passed       # first: without an answer in time, the clock moves too
-        return int(broker.ask("advance", ms=passed))
+        return self._passed.advance(self._running(), passed)
 
     def fill_disk(self, bytes_left: int = 0) -> None:
         """Let the broker's disk accept `bytes_left` more bytes, then fail writes with ENOSPC; after

@@ -21,6 +21,10 @@ class BrokerFailed(Exception):
     """The broker did not start, or does not answer; the text has the last lines of its log."""
 
 
+class NoAnswer(BrokerFailed):
+    """The process did not answer in time. It may still execute the command."""
+
+
 class Child:
     """A process that runs one module of this package. Commands may come from any thread."""
 
@@ -80,7 +84,7 @@ class Child:
             poll = select.poll()    # `select` takes no descriptor above 1,023
             poll.register(self.process.stdout, select.POLLIN)
             if left <= 0 or not poll.poll(left * 1000):
-                raise BrokerFailed(self._text(f"did not answer within {seconds:g} s"))
+                raise NoAnswer(self._text(f"did not answer within {seconds:g} s"))
             data = os.read(self.process.stdout.fileno(), 1 << 16)
             if not data:
                 status = self.process.wait()
@@ -130,3 +134,20 @@ class Child:
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
+
+
+class PassedTime:
+    """By how much the broker's clock is advanced, also after a restart."""
+
+    ms = 0.0
+
+    def advance(self, broker: Child, ms: float) -> int:
+        """Advances the broker's clock; returns the broker's time. Raises BrokerFailed."""
+        self.ms += ms
+        try:
+            return int(broker.ask("advance", ms=ms))
+        except NoAnswer:                # the clock moves later
+            raise
+        except BrokerFailed:
+            self.ms -= ms
+            raise

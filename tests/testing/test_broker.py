@@ -287,6 +287,15 @@ def test_a_late_answer_to_a_command_is_not_taken_for_that_of_the_next(
     assert broker.advance(ms=0) >= began + 9 * 3_600_000, "the clock does not go back"
 
 
+def test_a_broker_that_is_dead_does_not_advance_its_clock(broker: Broker) -> None:
+    began = broker.advance(ms=0)
+    os.kill(broker.pid, signal.SIGKILL)
+    with pytest.raises(BrokerFailed, match=r"is not running|ended with status"):
+        broker.advance(hours=9)
+    broker.start()
+    assert began <= broker.advance(ms=0) < began + 9 * 3_600_000
+
+
 def test_bytes_that_are_no_kafka_reach_the_broker_too(broker: Broker) -> None:
     with socket.create_connection((broker.host, broker.port)) as foreign:
         foreign.settimeout(WAIT_SECONDS)

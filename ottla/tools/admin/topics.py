@@ -260,6 +260,12 @@ def create(
     return cluster.with_retries(ask)
 
 
+def known_partitions(made: Any) -> int | None:
+    """How many partitions a topic has that `create` returned. None if the user may not read the
+    topic's settings: then brokers hide this number, too."""
+    return None if made.num_partitions < 0 else int(made.num_partitions)
+
+
 def grow(
     cluster: ClusterClient,
     name: str,

@@ -39,13 +39,13 @@ def produce(options: Namespace) -> None:
         cluster.any()
         if options.dry_run:
             made = to_be_created(cluster, options.topic)
-            count = made.num_partitions if made is not None else len(
+            count = topics.known_partitions(made) if made is not None else len(
                 topics.leaders(cluster, [options.topic]))
-            done(
-                options,
-                f"sent {counted(records, 'record')} of {counted(size, 'byte')} each to the"
-                f" {counted(count, 'partition')} of {options.topic}",
-            )
+            where = options.topic
+            if count is not None:
+                where = f"the {counted(count, 'partition')} of {where}"
+            done(options, f"sent {counted(records, 'record')} of {counted(size, 'byte')} each to"
+                          f" {where}")
             return
         # If a broker creates the topic now, report it: the name may be mistyped.
         existing(cluster, options.topic)

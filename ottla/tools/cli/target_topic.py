@@ -68,8 +68,8 @@ class TargetTopic:
         if not is_new or not creates_topics(self.cluster):
             self.check(partition)
         elif partition:
-            count = topics.create(self.cluster, self.name, dry_run=True).num_partitions
-            if partition >= count:
+            count = topics.known_partitions(topics.create(self.cluster, self.name, dry_run=True))
+            if count is not None and partition >= count:
                 raise ClientError(
                     f"topic {self.name!r} does not exist. The broker would create it with"
                     f" {counted(count, 'partition')}, but a record is for partition {partition}."

@@ -157,6 +157,26 @@ def test_a_user_who_may_not_create_the_topic_reads_how_to_get_that_right(
         assert anybody(f"produce nope {more}", line).status == 0
 
 
+def test_dry_runs_need_only_the_rights_to_create_and_to_write(tmp_path: Path, login: str) -> None:
+    """A broker hides the partitions and settings of a topic that the user may only create."""
+    with SaslBroker(tmp_path / "data", AUTHORIZED | {"super.users": "User:alice"}) as running:
+        root = Ottla("{}:{}".format(*running.inside))
+        for right in ("create", "write"):
+            root.ok(f"acl add User:ANONYMOUS {right} topic/fresh --command-config {login}")
+        anybody = Ottla(f"127.0.0.1:{running.port}")
+        line = b'{"value": "v", "partition": 5}\n'
+        for command, given in (("produce fresh", b"v\n"), ("produce fresh -i jsonl", line),
+                               ("produce fresh -p 5", b"v\n")):
+            done = anybody(f"{command} --dry-run", given)
+            assert done.status == 0 and "would have sent 1 record" in done.err, (command, done)
+        done = anybody("perf produce fresh -n 1 -s 1 --dry-run")
+        assert done.status == 0, done
+        assert done.err.endswith("would have sent 1 record of 1 byte each to fresh\n"), done
+        anybody.ok("produce fresh", b"v\n")
+        done = anybody("produce fresh --dry-run", b"v\n")
+        assert done.status == 0 and "would have sent 1 record" in done.err, "it exists now"
+
+
 def test_one_right_is_taken_back_by_the_words_that_gave_it(tmp_path: Path) -> None:
     with RunningBroker(tmp_path / "data", **OVERRIDES) as running:
         ottla = Ottla(f"127.0.0.1:{running.port}")

@@ -21,7 +21,7 @@ from ottla.tools.stream.client_settings import (
     reason_with_code,
 )
 from ottla.tools.stream.outages import Outages
-from ottla.tools.stream.partitions import partition_of
+from ottla.tools.stream.partitions import chosen_by
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import InitProducerIdRequest
 from ottla.wire.records import Record
@@ -133,6 +133,8 @@ class Writer:
         self.written = 0
         """Records that were acknowledged."""
         settings = producer_settings(properties)
+        self._partitioner = str(settings["partitioner"]).lower()
+        self._counts: dict[str, int] = {}       # of partitions, for the records sent separately
         self._bytes_max = settings.get("message.max.bytes", BYTES_MAX)
         settings["bootstrap.servers"] = addresses = bootstrap_servers(cluster)
         self._outages = Outages(addresses)
@@ -153,8 +155,6 @@ class Writer:
         """Queue one record; waits if too many are queued. `delivered` is called with librdkafka's
         result: an error or None, and the message."""
         if timestamp_ms == 0:       # librdkafka would send the present time
-            if partition is None and key is not None:
-                partition = partition_of(key, len(topics.leaders(self._cluster, [topic])))
             offset = self._send_apart(topic, Record(-1, 0, key, value, headers), partition)
             if delivered is not None:
                 delivered(None, SingleDelivery(offset))
@@ -183,10 +183,22 @@ class Writer:
         self.flush()
         if self._apart is None:
             self._apart = SingleSender(self._cluster)
+        if partition is None and record.key is not None:
+            count = self._counts.get(topic) or self._count(topic)
+            partition = chosen_by(self._partitioner, record.key, count)
         offset = self._apart.send(topic, record, partition)
         self.sent += 1
         self.written += 1
         return offset
+
+    def _count(self, topic: str) -> int:
+        """Asks for a topic's number of partitions; waits while the topic is being created."""
+
+        def ask() -> int:
+            return len(topics.leaders(self._cluster, [topic]))
+
+        self._counts[topic] = count = int(self._cluster.with_retries(ask, again=True))
+        return count
 
     def _why_not_queued(
         self, topic: str, key: bytes | None, value: bytes | None, refused: Any

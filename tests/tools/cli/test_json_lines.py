@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError, Refused
+from ottla.tools.admin import topics
 from ottla.tools.cli import target_topic
 from ottla.tools.stream import served_input
 from ottla.tools.stream.partitions import partition_of
@@ -335,3 +337,39 @@ def test_keys_choose_partitions_for_records_of_1970_too(ottla: Ottla) -> None:
     ottla.ok("produce epoch -i jsonl --any-partition", lines.encode())
     read = ottla.ok("consume epoch -e -f '%k %p %T\\n'").splitlines()
     assert sorted(read) == [f"{key} {partition_of(key.encode(), 5)} 0" for key in keys]
+
+
+@pytest.mark.parametrize("partitioner", [
+    "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"])
+def test_a_partitioner_chooses_the_same_for_records_of_1970(
+    ottla: Ottla, partitioner: str
+) -> None:
+    topic, keys = f"epoch-{partitioner}", [f"key{n}" for n in range(20)]
+    ottla.ok(f"topic create {topic} -p 7 -c retention.ms=-1")
+    for stamp in (0, 1):
+        lines = "\n".join(json.dumps({"key": key, "value": "v", "timestamp": stamp})
+                          for key in keys)
+        ottla.ok(f"produce {topic} -i jsonl -X partitioner={partitioner}", lines.encode())
+    read = [line.split() for line in ottla.ok(f"consume {topic} -e -f '%T %k %p\\n'").splitlines()]
+    by_stamp = [dict(one[1:] for one in read if one[0] == stamp) for stamp in ("0", "1")]
+    assert by_stamp[0] == by_stamp[1] and len(by_stamp[0]) == len(keys)
+
+
+def test_the_partitions_are_counted_once_and_errors_that_pass_are_waited_for(
+    ottla: Ottla, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaders are asked for twice for the first record, of which one answer is an error, and once
+    to send each of the three records."""
+    ottla.ok("topic create counted-once -p 3 -c retention.ms=-1")
+    real, asked = topics.leaders, list[str]()
+
+    def leaders(cluster: ClusterClient, wanted: list[str]) -> dict[tuple[str, int], int]:
+        asked.extend(wanted)
+        if len(asked) == 1:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, what="topic 'counted-once'")
+        return real(cluster, wanted)
+
+    monkeypatch.setattr(topics, "leaders", leaders)
+    lines = "\n".join(json.dumps({"key": key, "value": "v", "timestamp": 0}) for key in "abc")
+    ottla.ok("produce counted-once -i jsonl", lines.encode())
+    assert asked == ["counted-once"] * 5

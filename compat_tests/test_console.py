@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker
 from compat_tests.console_browser import (
@@ -27,7 +27,9 @@ from compat_tests.console_browser import (
     PAGES_SHOWN,
     STORIES,
     Asked,
+    act,
     faults_of,
+    fill,
     hanging_transaction_ended,
     row,
     shop,
@@ -451,6 +453,26 @@ def test_a_page_says_that_the_broker_is_away_and_goes_on_when_it_is_back(
         row(page, "orders").wait_for()
         page.locator("main .note").wait_for(state="detached")
     broker.stop()
+
+
+def test_a_record_is_sent_again_with_the_key_that_its_label_promises(
+    page: Page, served: Console
+) -> None:
+    producer = Producer({"bootstrap.servers": served.get("/session")["bootstrap"]})
+    for key in (None, ""):
+        producer.produce("keys", "v", key, partition=0)
+    assert producer.flush(60) == 0
+    for offset, label in enumerate(("Key; empty for null", "Key")):
+        shown(page, f"{served.url}/topics/keys/records?from=oldest&record=0/{offset}")
+        page.get_by_role("button", name="Send again").click()
+        page.get_by_role("dialog").get_by_label(label, exact=True).wait_for()
+        fill(page, partition="0")
+        act(page, "Send", f"Written to partition 0 at offset {offset + 2}.")
+    consumer = Consumer({
+        "bootstrap.servers": served.get("/session")["bootstrap"], "group.id": "keys"})
+    consumer.assign([TopicPartition("keys", 0, 0)])
+    assert [one.key() for one in consumer.consume(4, 30)] == [None, b"", None, b""]
+    consumer.close()
 
 
 @pytest.mark.parametrize("story", HERE, ids=lambda story: story.__name__)

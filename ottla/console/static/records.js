@@ -252,7 +252,7 @@ const Send = ({ name, base, label, row }) => {
   const whole = !row || [row.key, row.value].every((data) => !data || (!["hex", "avro", "protobuf"].includes(data.kind) && !data.cut));
   if (!whole || !session.value?.changes_allowed) return null;
   return html`<${Act} label=${label} title=${`Produce into ${name}`} verb="Send" fields=${[
-    { name: "key", label: "Key; empty for null", value: row?.key?.text ?? "" }, { name: "value", label: row && !row.value ? "Value; empty for null" : "Value", kind: "text", value: row?.value?.text ?? "" },
+    { name: "key", label: row?.key?.text === "" ? "Key" : "Key; empty for null", value: row?.key?.text ?? "" }, { name: "value", label: row && !row.value ? "Value; empty for null" : "Value", kind: "text", value: row?.value?.text ?? "" },
     { name: "headers", label: "Headers, one NAME: VALUE per line", kind: "text", rows: 2, value: row?.headers.map((one) => `${one.name}: ${one.value?.text ?? ""}`).join("\n") ?? "" },
     { name: "partition", label: "Partition; empty: by key", kind: "number", value: "" }]}
     send=${async (values) => {

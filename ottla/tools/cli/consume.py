@@ -112,7 +112,7 @@ def progress(options: Namespace, cluster: ClusterClient, wanted: Reading) -> Pro
 def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> Reading:
     """Determines where to begin and where to end. With `committed`, partitions end at the last
     stable offset, before open transactions."""
-    found = Reading(topics=options.topic, group=options.group or "")
+    found = Reading(topics=options.topic, group=options.group or "", committed=committed)
     if options.partition:
         found.partitions = options.partition
     text = options.offset
@@ -157,7 +157,7 @@ def say_what_is_open(
     held: dict[Place, int] = {}
     for place, end in sorted(ends.items()):
         begin = starts.get(place, wanted.start)
-        if begin == LATEST and not wanted.group:        # this reader begins after them
+        if begin == LATEST and not wanted.group:        # only what is committed later was wanted
             continue
         if max(begin, end) < written.get(place, 0) and place not in wanted.finished:
             held[place] = max(begin, end)
@@ -220,7 +220,9 @@ def by_number(
     partition's end. The offset is limited to the partition's range."""
     places = places_of(cluster, wanted)
     first = offsets.required(cluster, dict.fromkeys(places, EARLIEST))
-    ends = offsets.required(cluster, dict.fromkeys(places, LATEST))
+    # A given offset after the last stable offset stays: the reader waits for the records there.
+    ends = offsets.required(
+        cluster, dict.fromkeys(places, LATEST), committed=last and wanted.committed)
     return {
         place: min(max(end + number if last else number, first[place]), end)
         for place, end in ends.items()

@@ -47,7 +47,8 @@ def consume(chosen: Chosen) -> None:
         if text.startswith("e@"):
             until = number(text[2:], "-o")
     with connected(chosen) as cluster:
-        wanted = Reading(topics=names, group=chosen.group, until=until, most=chosen.count)
+        wanted = Reading(
+            topics=names, group=chosen.group, until=until, most=chosen.count, committed=committed)
         if chosen.partition >= 0:
             wanted.partitions = [chosen.partition]
         leaders = dict[Place, int]()
@@ -97,7 +98,7 @@ def place_start(chosen: Chosen, cluster: object, wanted: Reading) -> None:
                 raise Misused("-o stored requires -G")
         elif chosen.group:
             raise Misused(
-                f"-o {text} cannot be used with -G: use beginning, end or stored")
+                f"-o {text} cannot be used with -G: use beginning, end, stored or e@MS")
         elif text.startswith("s@"):
             wanted.starts = by_time(cluster, wanted, number(text[2:], "-o"))
         else:

@@ -69,6 +69,8 @@ class Reading:
     """Whether selected partitions begin at the group's committed offsets, if the group has any."""
     anew: bool = False
     """Whether a member of a group begins at `start`, not at the committed offsets."""
+    committed: bool = False
+    """Whether a partition's end is its last stable offset, as for read_committed."""
     partitions: list[int] | None = None
     all_exist: bool = True
     """Whether a selected partition that does not exist is an error."""
@@ -162,7 +164,7 @@ class RecordPrinter:
             self.cluster.coordinator_id(wanted.group)  # fails at once if refused, unlike librdkafka
             begin |= self.consumer.committed(places)
         special = {place: start for place, start in begin.items() if start < 0}
-        begin |= offsets.required(self.cluster, special)
+        begin |= offsets.required(self.cluster, special, committed=wanted.committed)
         self.consumer.assign(begin)
         self.ends = {p: end for p, end in (wanted.ends or {}).items() if end > begin.get(p, end)}
 

@@ -203,7 +203,7 @@ def test_a_reader_says_at_the_end_what_an_open_transaction_withholds(ottla: Ottl
     producer.flush(30)
     said = ("2 offsets not read because of an open transaction: withheld-0 from offset 1;"
             " to see all transactions: ottla transaction list\n")
-    for more in ("", "--group withheld-group"):
+    for more in ("", "--group withheld-group", "--offset -1"):
         assert ottla(f"consume withheld -e --committed {more}") == (0, "1\n", said), more
     one = said.replace("2 offsets", "1 offset").replace("from offset 1", "from offset 2")
     assert ottla("consume withheld -e --committed --offset 2") == (0, "", one)

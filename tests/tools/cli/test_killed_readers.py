@@ -103,7 +103,7 @@ def test_what_the_next_member_reads_is_the_rest(ottla: Ottla, name: str) -> None
     rest = {"consume": "consume {topic} --group {group} -o end -n 1500",
             "console": "kafka-console-consumer --bootstrap-server {address} --topic {topic}"
                        " --group {group} --max-messages 1500",
-            "kcat": "kcat -b {address} -q -G {group} -o end -c 1500 {topic}"}[name]
+            "kcat": "kcat -b {address} -q -G {group} -c 1500 {topic}"}[name]
     second = ottla.ok(rest.format(topic=topic, group=group, address=ottla.address)).split()
     assert sorted(map(int, first + second)) == [*range(2000)]
 

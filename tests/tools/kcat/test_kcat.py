@@ -60,6 +60,9 @@ def test_offsets_and_ends(ottla: Ottla) -> None:
     ):
         done = kcat(ottla, f"-C -t offsets -e -q -D '' {option}")
         assert (done.status, done.out) == (0, expected), (option, done)
+    timed = kcat(ottla, "-G timed -o beginning -o e@4000 -e -q -D '' offsets")
+    assert (timed.status, timed.out) == (0, "123"), timed
+    assert "use beginning, end, stored or e@MS" in kcat(ottla, "-G timed -o 3 -e offsets").err
     assert "% Reached end of topic offsets [0] at offset 5: exiting" in kcat(
         ottla, "-C -t offsets -e").err
     asked = kcat(ottla, "-Q -t offsets:0:2500 -t offsets:0:2501")
@@ -97,6 +100,8 @@ def test_records_of_aborted_and_open_transactions_are_not_printed(ottla: Ottla) 
     assert kcat(ottla, "-C -t atomic -e").out == "kept\n"
     everything = kcat(ottla, "-C -t atomic -e -X isolation.level=read_uncommitted")
     assert everything.out == "kept\nlost\nopen\n"
+    for option, expected in (("-o end", ""), ("-o -1", ""), ("-o -4", "kept\n"), ("-o 5", "")):
+        assert kcat(ottla, f"-C -t atomic -e -q {option}").out == expected, option
     assert kcat(ottla, "-Q -t atomic:0:-1").out == "atomic [0] offset 4\n"
     producer.abort_transaction()
 

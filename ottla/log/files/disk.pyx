@@ -222,7 +222,8 @@ cdef class File:
 
     def truncate(self, size):
         """Cut the file to `size` bytes."""
-        self.separate()
+        if self.size() != size:
+            self.separate()
         os.ftruncate(self.fd, size)
 
     def separate(self):

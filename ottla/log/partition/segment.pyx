@@ -120,7 +120,7 @@ cdef class Segment(IndexedSegment):
 
     def undo(self):
         """Removes what a failed write left at the end. Raises OSError."""
-        if self.file is not None and self.file.size() != self.size:
+        if self.file is not None:
             self.file.truncate(self.size)
 
     # Cut

@@ -40,7 +40,8 @@ READERS = {
     " --from-beginning --formatter-property print.partition=true"
     " --formatter-property print.offset=true --formatter-property print.value=false"
     " --command-property",
-    "kcat": "kcat -b {address} -q -G {topic} -f '%p %o\\n' {topic} -X auto.offset.reset=earliest -X",
+    "kcat": "kcat -b {address} -q -G {topic} -f '%p %o\\n' {topic}"
+    " -X auto.offset.reset=earliest -X",
 }
 """Commands that print the partition and offset of each record. Each command ends with an option
 that takes a client setting, which a test appends."""

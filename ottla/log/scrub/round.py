@@ -2,7 +2,8 @@
 
 A round goes through all logs, each from its oldest segment on, limited to a number of bytes per
 second. The next round begins when an interval has passed since the current round began. The
-progress is kept in `ottla-scrub-checkpoint`, from which a restart continues. The file begins with
+progress is kept in `ottla-scrub-checkpoint` of the first log directory that works; a restart
+continues from it. The file begins with
 its version and the time when the round began (ms since 1970). Then follows an offset for each log,
 in the form of an offset checkpoint. Everything below a log's offset has been checked.
 
@@ -87,17 +88,19 @@ class Scrub:
         self.bytes_per_second, self.interval_ms = bytes_per_second, interval_ms
         self.on_damage, self.slice_bytes = on_damage, slice_bytes
         self.bytes_read = 0
-        self.path = storage.directories[0].file(PLACE)
+        first = next((each for each in storage.directories if each.offline is None), None)
+        self.path = (first or storage.directories[0]).file(PLACE)
         self.began_ms, self.places = self.load()
         self.saved_ms = clock.now_ms()
 
     def load(self) -> tuple[int, dict[Partition, int]]:
-        """When the round began, and its progress. Without a valid file, a new round begins now."""
+        """When the round began, and its progress. Without a valid file, or if the disk refuses to
+        read it, a new round begins now."""
         try:
             version, began, offsets = self.storage.disk.read_bytes(self.path).split(b"\n", 2)
             if version == b"0":
                 return int(began), decode_offsets(offsets)
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             pass
         return self.clock.now_ms(), {}
 

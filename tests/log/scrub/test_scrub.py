@@ -31,9 +31,10 @@ SLICE = 300
 class Machine:
     """Storage in a directory, its scrub, and a clock that advances while the scrub waits."""
 
-    def __init__(self, path: Path, clock: FakeClock | None = None) -> None:
+    def __init__(self, *paths: Path, clock: FakeClock | None = None) -> None:
         self.clock = clock or FakeClock()
-        self.storage = Storage.open(Disk(), self.clock, [str(path)])
+        self.storage = Storage.open(Disk(), self.clock, [str(path) for path in paths])
+        self.storage.started = True
         self.found: list[tuple[Partition, Damage]] = []
         self.scrub = Scrub(
             self.storage, self.clock, RATE, DAY_MS, lambda *found: self.found.append(found), SLICE
@@ -106,6 +107,16 @@ def test_what_is_not_on_the_medium_yet_waits_for_the_next_round(tmp_path: Path) 
     assert machine.round() == names(0, 3)
 
 
+def test_the_first_log_directory_may_have_failed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory can be below this")
+    machine = Machine(tmp_path / "file" / "a", tmp_path / "b")
+    assert [each.offline is None for each in machine.storage.directories] == [False, True]
+    machine.log("t", 7)
+    assert machine.round() == names(0, 3)
+    again = Scrub(machine.storage, machine.clock, RATE, DAY_MS, lambda *_: None)
+    assert again.places == {("t", 0): 6}, "the progress is in the directory that works"
+
+
 @pytest.mark.parametrize("batch_number", [0, 1, 2])
 def test_no_flipped_bit_of_a_sealed_segment_stays_unseen(
     tmp_path: Path, batch_number: int
@@ -151,7 +162,7 @@ def test_a_damaged_log_is_read_up_to_the_fault_and_takes_no_writes(tmp_path: Pat
         with pytest.raises(StorageFailed, match="is damaged at byte"):
             log.read_bytes(offset, 100)
     machine.storage.close()
-    again = Machine(tmp_path, machine.clock)
+    again = Machine(tmp_path, clock=machine.clock)
     log = again.log("t")
     assert log.damage is not None and log.log_end_offset == 4
     assert values_of(log) == [b"%d" % at * 50 for at in range(4)]
@@ -166,7 +177,7 @@ def test_damage_is_found_after_a_start_that_has_cut_off_a_hole(tmp_path: Path) -
     stored = split(last.read_bytes())
     last.write_bytes(stored[0] + bytes(len(stored[1])) + stored[2])     # as after a power cut
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 1\n")
-    machine = Machine(tmp_path, machine.clock)
+    machine = Machine(tmp_path, clock=machine.clock)
     log = machine.log("t")
     assert log.put_aside is not None and (log.damage, log.log_end_offset) == (None, 1)
     log.append_bytes(batch(b"next"), 0)
@@ -252,13 +263,13 @@ def test_a_restart_goes_on_where_the_scrub_was(tmp_path: Path) -> None:
             machine.clock.advance(30_000)       # so slow that the position is saved in between
     assert (tmp_path / PLACE).read_text().split("\n")[0] == "0"
     machine.storage.close()
-    again = Machine(tmp_path, machine.clock)
+    again = Machine(tmp_path, clock=machine.clock)
     again.log("a")
     again.log("b")
     assert again.round() == names(3, 0)
     (tmp_path / PLACE).write_text("nonsense")
     again.storage.close()
-    third = Machine(tmp_path, machine.clock)
+    third = Machine(tmp_path, clock=machine.clock)
     third.log("a")
     third.log("b")
     assert third.round() == names(0, 3, 0)
@@ -288,7 +299,7 @@ def test_a_segment_that_ends_before_the_next_one_begins_is_damaged(tmp_path: Pat
     machine.storage.close()
     second = tmp_path / "t-0" / names(3)[0]
     second.write_bytes(b"".join(split(second.read_bytes())[:-1]))   # the broker is down
-    machine = Machine(tmp_path, machine.clock)
+    machine = Machine(tmp_path, clock=machine.clock)
     log = machine.log("t")
     machine.round()
     ((key, damage),) = machine.found
@@ -312,7 +323,7 @@ def test_logs_at_rest_without_sealed_segments_are_not_woken_up(tmp_path: Path) -
     machine.log("small", 2)
     machine.log("large", 4)
     machine.storage.close()
-    again = Machine(tmp_path, machine.clock)
+    again = Machine(tmp_path, clock=machine.clock)
     read: list[str] = []
 
     class Watched(Disk):

@@ -6,6 +6,7 @@ in memory only. It sends each admin request as the user, so the broker authorize
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 import time
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from ottla.client.errors import ClientError, Unreachable
 from ottla.console.connections import MECHANISMS, Connections, Target
@@ -83,6 +85,8 @@ class Sessions:
         self.contact = Contact(target)
         self.by_hash: dict[bytes, Session] = {}
         self.failures: dict[str, deque[float]] = {}
+        self.logging_in: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """A lock for each user name with a login in progress."""
         self.nameless: Visitor | None = None
         if not target.asks_login:
             self.nameless = Visitor(None, target, target.properties, threads)
@@ -104,12 +108,21 @@ class Sessions:
         return session.visitor
 
     async def open(self, user: str, password: str, mechanism: str) -> str:
-        """Log in as a user of the broker; returns the session's token. Raises LoginRefused."""
+        """Log in as a user of the broker; returns the session's token. Raises LoginRefused.
+
+        Logins with the same user name are made one after the other. Otherwise many passwords could
+        be tried at the same time, before the first failure is counted.
+        """
         if mechanism not in MECHANISMS:
             raise LoginRefused(f"mechanism {mechanism!r}: expected {', '.join(MECHANISMS)}")
         if not user or not password:
             raise LoginRefused("a user name and a password are required")
         self.expire()
+        lock = self.logging_in.setdefault(user, asyncio.Lock())
+        async with lock:
+            return await self._opened(user, password, mechanism)
+
+    async def _opened(self, user: str, password: str, mechanism: str) -> str:
         self._check_failures(user)
         if len(self.by_hash) >= SESSIONS_MAX:
             raise LoginRefused("too many sessions are open; try again later", later=True)

@@ -268,6 +268,18 @@ def test_passwords_are_not_guessed_quickly() -> None:
     asyncio.run(story())
 
 
+def test_logins_at_the_same_time_are_no_way_to_guess_more_passwords() -> None:
+    async def story() -> None:
+        sessions = sessions_of([0.0])
+        guesses = (sessions.open("ann", "wrong", "PLAIN") for _ in range(3 * FAILURES_MAX))
+        answers = await asyncio.gather(*guesses, return_exceptions=True)
+        tried = [each for each in answers if "authentication failed" in str(each)]
+        assert len(tried) == FAILURES_MAX
+        assert await sessions.open("bob", "right", "PLAIN"), "other users are not held up"
+
+    asyncio.run(story())
+
+
 def test_what_is_still_running_at_the_end_of_a_session_is_closed_after_it() -> None:
     async def story() -> None:
         target = FakeTarget("x:1", {})

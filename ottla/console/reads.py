@@ -333,10 +333,13 @@ async def events_of(first: Step, steps: AsyncIterator[Step]) -> AsyncIterator[by
 async def searching(request: ApiRequest, wanted: Wanted) -> AsyncIterator[Step]:
     """Yields what a search has read so far, at least once, then its result. Raises ClientError."""
     visitor = request.visitor
-    await place_free(visitor)
-    bounds, begins, bootstrap = await visitor.connections.run(prepared, wanted)
+    await take_place(visitor)
+    try:
+        bounds, begins, bootstrap = await visitor.connections.run(prepared, wanted)
+    except BaseException:
+        visitor.searches -= 1
+        raise
     stop, read = threading.Event(), dict[str, float]()
-    visitor.searches += 1
     running = asyncio.get_running_loop().run_in_executor(
         request.service.search_threads, searched, request.service.search_processes,
         search_process.Task(wanted, bounds, begins, bootstrap, dict(visitor.properties)), stop,
@@ -357,14 +360,15 @@ async def searching(request: ApiRequest, wanted: Wanted) -> AsyncIterator[Step]:
         stop.set()
 
 
-async def place_free(visitor: Any) -> None:
-    """Waits until the user may start another search. When a page changes its filter, the search
-    with the old filter ends soon. Raises BadRequest."""
+async def take_place(visitor: Any) -> None:
+    """Waits until the user may start another search, and counts this search. When a page changes
+    its filter, the search with the old filter ends soon. Raises BadRequest."""
     until = asyncio.get_running_loop().time() + BUSY_SECONDS
     while visitor.searches >= SEARCHES_MAX * (10 if visitor.name is None else 1):
         if asyncio.get_running_loop().time() >= until:
             raise BadRequest("too many searches are running; wait until one ends", 429, "BUSY")
         await asyncio.sleep(LOOK_SECONDS)
+    visitor.searches += 1
 
 
 def ended(visitor: Any, done: asyncio.Future[Row]) -> None:

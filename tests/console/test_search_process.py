@@ -21,7 +21,7 @@ from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError
 from ottla.console import reads
 from ottla.console.requests import BadRequest
-from ottla.console.search import CLIENT, TELL_SECONDS, Budget, Reader, Spent
+from ottla.console.search import CLIENT, TELL_SECONDS, Budget, Reader, Spent, Wanted
 from ottla.console.search_process import SearchProcesses, messages
 from tests.console.search_tasks import nothing_to_search, task_at
 
@@ -94,17 +94,46 @@ def test_a_search_waits_for_the_place_of_the_search_that_it_replaces(
     visitor = SimpleNamespace(searches=reads.SEARCHES_MAX, name="ann")
 
     async def replaced() -> None:
-        waiting = asyncio.create_task(reads.place_free(visitor))
+        waiting = asyncio.create_task(reads.take_place(visitor))
         await asyncio.wait({waiting}, timeout=0)
         assert not waiting.done()
         visitor.searches -= 1
         await waiting
 
     asyncio.run(replaced())
-    visitor.searches += 1
+    assert visitor.searches == reads.SEARCHES_MAX
     monkeypatch.setattr(reads, "BUSY_SECONDS", 0)
     with pytest.raises(BadRequest, match="too many searches"):
-        asyncio.run(reads.place_free(visitor))
+        asyncio.run(reads.take_place(visitor))
+
+
+def test_searches_that_begin_at_the_same_time_are_no_more_than_a_user_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A search that is still looking up its partitions counts, and one that fails no longer
+    does."""
+    monkeypatch.setattr(reads, "BUSY_SECONDS", 0)
+    looking_up, answered = 0, asyncio.Event()
+
+    async def run(*_: Any) -> None:
+        nonlocal looking_up
+        looking_up += 1
+        await answered.wait()
+        raise BadRequest("there is no such topic")
+
+    visitor = SimpleNamespace(searches=0, name="ann", connections=SimpleNamespace(run=run))
+    request: Any = SimpleNamespace(visitor=visitor)
+
+    async def story() -> list[Any]:
+        searches = [reads.searching(request, Wanted("t")) for _ in range(5)]
+        begun = asyncio.gather(*map(anext, searches), return_exceptions=True)
+        await asyncio.wait({begun}, timeout=0)
+        answered.set()
+        return await begun
+
+    said = [str(each) for each in asyncio.run(story())]
+    assert said.count("there is no such topic") == looking_up == reads.SEARCHES_MAX
+    assert visitor.searches == 0
 
 
 @pytest.fixture

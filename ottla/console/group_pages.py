@@ -287,12 +287,13 @@ def of_group(cluster: ClusterClient, group: groups.Listed, existing: set[str]) -
     ends = ends_of(cluster, committed)
     if group.state == "Empty" and ends:
         starts = offsets.at(cluster, dict.fromkeys(ends, offsets.EARLIEST))
-        lost = [place for place in ends if committed[place][0] < (starts[place].known or 0)]
-        if len(lost) == len(ends):
+        lost = {place for place in ends if committed[place][0] < (starts[place].known or 0)}
+        # The offsets of a partition whose leader is away may be valid.
+        if lost and lost >= {place for place in committed if place[0] in existing}:
             rows.append(candidate(
                 "group", name, None, "It has no members, and the records at its offsets have been "
                 "deleted, so new members could not continue where it stopped."))
-    if group.state == "Stable":
+    if group.state == "Stable" and group.protocol_type == "consumer":
         described = groups.describe(cluster, name)
         assigned = {topic for one in described.members for topic in one.assigned}
         rows += [

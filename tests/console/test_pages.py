@@ -11,8 +11,11 @@ import pytest
 from confluent_kafka import Consumer
 
 from ottla.client.cluster import ClusterClient
+from ottla.console import group_pages
 from ottla.console.api import PREFIX, TABLE, openapi
-from ottla.tools.admin import groups
+from ottla.tools.admin import groups, offsets
+from ottla.tools.admin.groups import Group, Listed, Member
+from ottla.tools.admin.offsets import ListedOffset, Place
 from ottla.tools.stream.partitions import partition_of
 from tests.console.consoles import Console
 from tests.waiting import until
@@ -61,6 +64,45 @@ def test_what_could_be_cleaned_up_has_a_reason(console: Console) -> None:
     assert "the records at its offsets have been deleted" in found["reason"]
     assert console.ask("/groups/stale", "DELETE", {"confirm": "stale"}).status == 200
     until(lambda: not console.get("/clean-up")["rows"], "its end", between=0.2)
+
+
+def of_group(
+    monkeypatch: pytest.MonkeyPatch, group: Group, committed: dict[Place, int],
+    ends: dict[Place, int],
+) -> list[str]:
+    """What the page says about a group. All records of the partitions in `ends` are deleted; the
+    leaders of the other partitions do not answer."""
+    unused: Any = None
+    listed = Listed(group.id, group.type, group.state, group.protocol_type)
+    for module, name, answer in (
+        (groups, "committed", {place: (offset, -1) for place, offset in committed.items()}),
+        (groups, "describe", group), (group_pages, "ends_of", ends),
+        (offsets, "at", {place: ListedOffset(end, -1, -1) for place, end in ends.items()}),
+    ):
+        monkeypatch.setattr(module, name, lambda *_, answer=answer: answer)
+    rows = group_pages.of_group(unused, listed, {"t", "u"})
+    return [row["reason"] for row in rows]
+
+
+def test_a_group_is_not_superfluous_while_a_leader_of_its_partitions_is_away(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = Group("g", "classic", "Empty", "", [])
+    ends = {("t", 0): 9}
+    [reason] = of_group(monkeypatch, empty, {("t", 0): 3}, ends)
+    assert "the records at its offsets have been deleted" in reason
+    assert of_group(monkeypatch, empty, {("t", 0): 3, ("u", 0): 3}, ends) == []
+    gone, deleted = of_group(monkeypatch, empty, {("t", 0): 3, ("gone", 0): 3}, ends)
+    assert "The topic gone does not exist" in gone and "have been deleted" in deleted
+
+
+def test_only_members_that_consume_need_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connect's workers are members of a group, too: they get connectors and tasks."""
+    members = [Member("m", "client", "/host")]
+    consumers = Group("g", "classic", "Stable", "range", members)
+    assert len(of_group(monkeypatch, consumers, {("t", 0): 3}, {})) == 1
+    workers = Group("g", "classic", "Stable", "sessioned", members, protocol_type="connect")
+    assert of_group(monkeypatch, workers, {("t", 0): 3}, {}) == []
 
 
 def test_a_reset_is_shown_before_it_is_made(console: Console) -> None:

@@ -19,7 +19,9 @@ from typing import NamedTuple
 
 LEVELS = ((10, 3600), (60, 86400), (600, 7 * 86400))
 """For each level: the seconds between two points, and the seconds for which a point is kept."""
-SERIES_MAX = 2000
+SERIES_MAX = 2200
+"""Enough for everything that one user sees (`recorder`): four totals, three series for each of 300
+topics, four for each of 300 groups."""
 SILENT_SECONDS = 600
 """A series without a new point for this long may be deleted to make room for another series."""
 SCHEMA = """

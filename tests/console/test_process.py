@@ -10,13 +10,15 @@ import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ottla.client.cluster import ClusterClient
 from ottla.console.connections import Target
 from ottla.console.history import LEVELS, SERIES_MAX, SILENT_SECONDS, History, Sample
-from ottla.console.recorder import once
+from ottla.console.recorder import EACH_MAX, GROUP_MEASURES, once, samples_of
 from ottla.console.sessions import Sessions
 from ottla.tools.admin import topics
 from ottla.tools.command import main
@@ -208,6 +210,22 @@ def test_history_is_bounded_and_keeps_clusters_apart(
     assert len(history.points("topic", "0", "offset", 3600, 110)) == 2
     history.trim(110 + 8 * 86400)
     assert history.ids == {}
+    history.close()
+
+
+def test_everything_that_one_user_sees_has_room_in_the_history() -> None:
+    names = [str(number) for number in range(EACH_MAX + 1)]
+    taken: Any = SimpleNamespace(
+        topics=[SimpleNamespace(name=name, total=lambda _: 1, of=lambda _: ()) for name in names],
+        offsets=SimpleNamespace(starts=(), ends=(), rates=dict.fromkeys(names, 1.0)),
+        disks=SimpleNamespace(directories=["data"], sizes=()),
+    )
+    groups = [{"group": name, **dict.fromkeys(GROUP_MEASURES, 1)} for name in names]
+    history = History(None)
+    history.begin("c")
+    samples = list(samples_of(taken, groups))
+    history.write(samples, 0)
+    assert len(history.ids) == len(samples) > 2 * EACH_MAX
     history.close()
 
 

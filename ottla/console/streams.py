@@ -168,7 +168,7 @@ async def tailed(
                 if message is None:
                     continue
                 counts[0] += 1
-                size += len(message.value() or b"")
+                size += len(message.value() or b"") + len(message.key() or b"")
                 if size > TAIL_BYTES_MAX:
                     stop.wait(max(second + 1 - time.monotonic(), 0))
                 if all(test(message) for test in tests):

@@ -1,8 +1,8 @@
 """Where the broker's log goes: standard error, as text or as JSON, written by a separate thread.
 
 A closed terminal, a full disk or a reader that has stopped must neither block nor end a broker:
-lines that cannot be written are dropped. Once a blocked output works again, the log says how many
-lines were dropped. Rotation is left to the system.
+lines that cannot be written are dropped. Once the output works again, the log says how many lines
+were dropped. Rotation is left to the system.
 
 Data from clients can neither begin a new line nor fill the memory: control characters are escaped,
 and long messages are cut.
@@ -42,6 +42,8 @@ class Output(logging.Handler):
         self.fd = fd
         self.lines: deque[str] = deque()
         self.dropped = 0
+        self.cut = False
+        """Whether the output ends in the middle of a line."""
         self.wanted = threading.Condition()
         self.idle = True
         self.hurried = False
@@ -79,16 +81,28 @@ class Output(logging.Handler):
                 dropped, self.dropped = self.dropped, 0
             if dropped:
                 lines = counted(dropped, "line of the log was", "lines of the log were")
-                lost = f"ottla: {lines} dropped, because the output was blocked"
+                lost = f"ottla: {lines} dropped, because the output did not accept them"
                 text += self.shown(lost, logging.WARNING) + "\n"
-            self._write(text.encode(errors="backslashreplace"))
+            left = self._write(text.encode(errors="backslashreplace"))
+            if left:
+                with self.wanted:
+                    # The last line is the one about `dropped` lines; it is written again later.
+                    self.dropped += left.count(b"\n") + (dropped - 1 if dropped else 0)
 
-    def _write(self, data: bytes) -> None:
-        while data:
-            try:
-                data = data[os.write(self.fd, data) :]
-            except OSError:
-                return                  # the terminal is closed or the disk full: keep serving
+    def _write(self, data: bytes) -> bytes:
+        """Write lines; returns those that were not written, because the terminal is closed or the
+        disk is full."""
+        try:
+            if self.cut:
+                os.write(self.fd, b"\n")
+                self.cut = False
+            while data:
+                size = os.write(self.fd, data)
+                self.cut = data[size - 1 : size] != b"\n"
+                data = data[size:]
+        except OSError:
+            pass                        # keep serving
+        return data
 
     def shown(self, text: str, level: int) -> str:
         """Return a line that is not a log record, such as `ottla ready: …`, in the format of the

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,37 @@ def test_a_log_that_a_test_begins_ends_with_the_test() -> None:
 def test_a_block_of_our_own_and_other_languages_stay_as_they_are() -> None:
     assert TextLines().format(record("one\ntwo", block=True)).endswith("one\ntwo")
     assert TextLines().format(record("größer, 大きい → ✓")).endswith("größer, 大きい → ✓")
+
+
+def test_lines_that_a_full_disk_refused_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, room, write = tmp_path / "log", 10, os.write
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+
+    def limited(at: int, data: bytes) -> int:
+        nonlocal room
+        if at != fd:
+            return write(at, data)
+        if not room:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        size = min(room, len(data))
+        room -= size
+        return write(at, data[:size])
+
+    monkeypatch.setattr(os, "write", limited)
+    output = Output(fd)
+    try:
+        for name in ("first", "second", "third", "fourth"):
+            output.emit(record(name))
+            output.flush()
+        room = 1000
+        output.emit(record("fifth"))
+        output.flush()
+    finally:
+        monkeypatch.undo()
+        os.close(fd)
+    assert path.read_text().splitlines() == [
+        "first", "seco", "fifth",
+        "ottla: 3 lines of the log were dropped, because the output did not accept them",
+    ]

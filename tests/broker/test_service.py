@@ -62,6 +62,23 @@ def test_the_log_of_a_start_says_what_starts_and_where(service: Service) -> None
     assert service.text().rstrip().endswith("stopped: all data are on disk")
 
 
+def test_the_level_of_each_documented_logger_can_be_set_before_the_logger_is_used() -> None:
+    """A broker imports some modules only when it needs them. Other tests have imported them in this
+    process, so another process looks."""
+    page = Path(__file__).parents[2] / "docs" / "operations.md"
+    rows = re.findall(r"^\| (`ottla\.[^|]*) \|", page.read_text(), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(ottla\.\w+)`", row)}
+    at_the_start = (
+        "ottla.broker.service", "ottla.broker.http.server", "ottla.broker.cluster.clustered_start",
+        "ottla.replication.zookeeper", "ottla.broker.settings.loggers",
+    )
+    program = f"import {', '.join(at_the_start)} as it; print(*(name for name, _ in it.levels()))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    made_by_the_connection = {"ottla.kazoo"}
+    assert len(named) > 30 and not named - {*done.stdout.split()} - made_by_the_connection
+
+
 def test_sighup_reads_dynamic_settings_again_and_never_kills(service: Service) -> None:
     address = service.ready()
     before = service.properties.read_text()

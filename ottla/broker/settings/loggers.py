@@ -15,6 +15,12 @@ from ottla.wire.errors import InvalidConfig, InvalidRequest
 
 ROOT = "root"
 LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+LATE = ("ottla.offsets", "ottla.telemetry", "ottla.tls", "ottla.topics")
+"""The loggers of modules that a broker imports only when it needs them. They are made here, so that
+their levels can be set before that."""
+
+for _name in LATE:
+    logging.getLogger(_name)
 
 
 def levels() -> Iterator[tuple[str, str]]:

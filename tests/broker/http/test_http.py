@@ -378,7 +378,9 @@ def test_the_command_shows_who_is_connected(
     with WireClient(broker.address) as client:
         client.call(MetadataRequest(topics=[]), 5)
         status, printed, _ = run("connections", "--url", url)
+        _, everything, _ = run("connections", "--url", url, "-o", "json")
     assert status == 0 and "Metadata" in printed and printed.lower().startswith("peer")
+    assert {"produces_to", "fetches_from"} <= json.loads(everything)[0].keys()
     status, _, error = run("connections", "--url", "http://127.0.0.1:1")
     assert status == 1 and "ottla.http.listener" in error and error.count("\n") == 1
 

@@ -261,12 +261,14 @@ class Server:
         return authorizer
 
     def _token_secrets(self) -> TokenSecrets | None:
-        """The secrets of delegation tokens; None if delegation.token.secret.key is not set."""
-        if self.config.delegation_token_secret_key is None:
+        """The secrets of delegation tokens; None if delegation.token.secret.key is not set, or is
+        empty: everybody could derive the secrets from an empty key."""
+        key = self.config.delegation_token_secret_key
+        if not key:
             return None
         from ottla.broker.security.token_secrets import TokenSecrets
 
-        return TokenSecrets(self.config.delegation_token_secret_key)
+        return TokenSecrets(key)
 
     def _take_up_partitions(self) -> None:
         """Recover the partitions that the image assigns to this broker; no client is served yet."""

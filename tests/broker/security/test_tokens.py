@@ -201,12 +201,14 @@ def test_tokens_survive_a_restart(data: Path) -> None:
             assert log_in_with(worker, token).error_code != 0
 
 
+@pytest.mark.parametrize("key", [{}, {"delegation.token.secret.key": ""}], ids=["none", "empty"])
 def test_there_are_no_tokens_without_a_secret_key_or_a_login(
-    broker: SaslBroker, tmp_path: Path
+    broker: SaslBroker, tmp_path: Path, key: dict[str, str]
 ) -> None:
+    """Everybody could derive the secrets of tokens from an empty key."""
     with WireClient(broker.address) as anybody:
         assert make_token(anybody).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-    with SaslBroker(tmp_path / "other") as without, client_of(without, "alice") as alice:
+    with SaslBroker(tmp_path / "other", key) as without, client_of(without, "alice") as alice:
         assert make_token(alice).error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
 

@@ -14,7 +14,7 @@ cdef class FetchHandler:
     cdef object authorizer              # None: all clients may read everything
     cdef readonly FetchSessionCache sessions
     cdef FetchWriter writer
-    cdef int32_t response_size_max
+    cdef int32_t consumers_size_max     # fetch.max.bytes
     cdef bint redirects                 # consumers are sent to replicas in their racks (KIP-392)
     cdef str rack                       # this broker's rack, or None
     cdef Reader consumer, any_replica, in_rack, replica

@@ -69,8 +69,7 @@ cdef class FetchHandler:
         self.broker = broker
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
         self.authorizer = broker.authorizer
-        # Lengths in a reply have 31 bits, and a reply contains more than records.
-        self.response_size_max = min(broker.config.fetch_max_bytes, RESPONSE_SIZE_MAX)
+        self.consumers_size_max = broker.config.fetch_max_bytes
         self.redirects, self.rack = broker.config.redirects_consumers, broker.config.broker_rack
         self.sessions = FetchSessionCache(
             broker.config.max_incremental_fetch_session_cache_slots, choose_session_id)
@@ -81,8 +80,13 @@ cdef class FetchHandler:
         self.writer = FetchWriter(broker.metadata_log, broker.counts, broker.doubted.doubt)
 
     cdef Fetch read(self, Cursor request, int version):
-        cdef Fetch fetch = read_fetch(request, version, self.response_size_max)
+        # Lengths in a reply have 31 bits, and a reply contains more than records.
+        cdef Fetch fetch = read_fetch(request, version, RESPONSE_SIZE_MAX)
         fetch.reader = self.reader_of(fetch)
+        if fetch.reader.consumer:
+            # A replica asks for its own replica.fetch.response.max.bytes.
+            fetch.size_max = min(fetch.size_max, self.consumers_size_max)
+            fetch.size_min = min(fetch.size_min, fetch.size_max)
         if version >= ZSTD_SINCE:
             fetch.format = self.stored
         elif version >= BATCHES_SINCE:

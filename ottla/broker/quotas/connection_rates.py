@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 (KEY,) = IP_KEYS
 KEPT_MAX = 10_000
 """The rates of at most this many addresses are kept, since clients may use any number of them."""
+BOUND_MIN = 1e-9
+"""Used instead of a limit of 0, by which a rate cannot be divided."""
 
 
 class ConnectionRates:
@@ -68,7 +70,7 @@ class ConnectionRates:
         own_bound = self.config.listener_limits[listener].max_connection_creation_rate
         pause = 0.0
         if bound < UNLIMITED and listener != self.exempt:
-            self.all.bound = bound
+            self.all.bound = max(bound, BOUND_MIN)
             pause = self.all.record(1, now)
         if own_bound < UNLIMITED:
             own = self.listeners.setdefault(listener, self._rate(own_bound))
@@ -90,7 +92,7 @@ class ConnectionRates:
         self.addresses[host] = rate
         if len(self.addresses) > KEPT_MAX:
             self.addresses.popitem(last=False)
-        rate.bound = max(limit, 1e-9)
+        rate.bound = max(limit, BOUND_MIN)
         seconds = rate.would_wait(1, now) if limit > 0 else self._window_seconds()
         if seconds > 0:
             self.closed += 1

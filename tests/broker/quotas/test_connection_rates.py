@@ -43,6 +43,11 @@ def test_a_listener_pauses_for_as_long_as_the_rate_is_exceeded() -> None:
     assert (limited.pauses, limited.pause_seconds) == (1, pytest.approx(0.5))
 
 
+def test_with_a_rate_of_0_every_connection_is_followed_by_the_longest_pause() -> None:
+    limited = rates("max.connection.creation.rate=0")
+    assert [limited.accepted("PLAINTEXT", now) for now in (0.0, 10.0)] == [WINDOWS_SECONDS] * 2
+
+
 def test_over_ten_seconds_the_rate_is_that_of_the_setting() -> None:
     limited, now, accepted = rates("max.connection.creation.rate=5"), 0.0, 0
     while now < 60:

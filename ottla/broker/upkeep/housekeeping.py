@@ -33,6 +33,12 @@ EXPIRY_SECONDS = 600.0
 REOPENING_SECONDS = 2.0
 SPACE_SECONDS = 2.0
 CERTIFICATES_SECONDS = 86_400.0
+PAUSE_SECONDS_MIN = 0.1
+"""The shortest time between two checkpoints or two rounds of the cleaner. A setting of 0 would
+leave no time for other work."""
+BACKOFF_SECONDS_MAX = 1.0
+"""How long the cleaner waits before it reads log.cleaner.backoff.ms again, so that a shorter time
+applies soon."""
 
 Work = Callable[[], Awaitable[None]]
 
@@ -70,7 +76,7 @@ class Housekeeping:
         retention_seconds = config.log_retention_check_interval_ms / 1000
         running = [
             work.flushes.flush_recovered(),
-            self._every(checkpoint_seconds, work.write_checkpoints),
+            self._every(max(PAUSE_SECONDS_MIN, checkpoint_seconds), work.write_checkpoints),
             self._every(retention_seconds, work.retention.apply),
             self._every(flush_seconds, work.flushes.flush_overdue),
             self._every(SEALED_SECONDS, work.flushes.flush_sealed),
@@ -106,9 +112,18 @@ class Housekeeping:
 
     async def _clean(self) -> None:
         while True:
-            # Without the lower bound, a back-off of 0 would leave no time for other work.
-            await asyncio.sleep(max(0.1, self.config.log_cleaner_backoff_ms / 1000))
+            await self._back_off()
             await self._try(self.work.cleaner.clean_due)
+
+    async def _back_off(self) -> None:
+        slept = 0.0
+        while (left := self._backoff_seconds() - slept) > 0:
+            seconds = min(left, BACKOFF_SECONDS_MAX)
+            await asyncio.sleep(seconds)
+            slept += seconds
+
+    def _backoff_seconds(self) -> float:
+        return max(PAUSE_SECONDS_MIN, self.config.log_cleaner_backoff_ms / 1000)
 
     async def _scrub(self) -> None:
         try:

@@ -99,6 +99,10 @@ class Moving:
         if self.thread is None:
             self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-moves")
         move.check()
+        # `_copy` would not wait for the rate if the partition is small.
+        while not self.config.replica_alter_log_dirs_io_max_bytes_per_second:
+            await self.pause(RATE_SECONDS)
+            move.check()
         await self._in_thread(move.begin)
         await self._copy(move)
         while True:

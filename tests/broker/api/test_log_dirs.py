@@ -115,6 +115,24 @@ def test_a_move_is_no_faster_than_is_set_and_a_new_rate_counts_at_once(
     assert pauses[3][0] == size and pauses[3][1] < 0.001
 
 
+def test_with_a_rate_of_0_even_a_small_partition_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Storage.open(FaultyDisk(), FakeClock(), ["/a", "/b"])
+    storage.get_or_create("t", 0, None, LogConfig()).append_bytes(stored_batch(b"v"), 0)
+    home = storage.homes["t", 0]
+    config = BrokerConfig({"replica.alter.log.dirs.io.max.bytes.per.second": "0"})
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        assert storage.homes["t", 0] is home
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            config.replica_alter_log_dirs_io_max_bytes_per_second = 1
+
+    monkeypatch.setattr(Moving, "pause", staticmethod(pause))
+    asyncio.run(move_to_the_other(storage, config))
+    assert pauses == [1.0] * 3
+
+
 @pytest.mark.parametrize("kept", [0, 1, 2, 3])
 def test_a_log_that_is_cut_while_it_moves_arrives_as_it_is_then(
     kept: int, monkeypatch: pytest.MonkeyPatch

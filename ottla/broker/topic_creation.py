@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.settings.topic import check_topic_configs
+from ottla.broker.settings.topic import TopicConfig, check_topic_configs
 from ottla.replication.controller.topics import (
     NewTopic,
     TopicAlreadyExists,
@@ -226,19 +226,25 @@ def lacking_brokers(broker: BrokerContext, name: str) -> str:
             f" {'is' if there == 1 else 'are'} registered")
 
 
+def _segment_bytes(wanted: int) -> str:
+    """segment.bytes of an internal topic. As in Apache Kafka, its setting in the file may be lower
+    than a topic's segment.bytes may be; with such a value the topic could not be created."""
+    return str(max(wanted, int(TopicConfig.declared["segment.bytes"].at_least or 0)))
+
+
 def internal_configs(config: BrokerConfig, name: str, factor: int) -> list[tuple[str, str]]:
     """The settings of an internal topic with this replication factor."""
     if name == OFFSETS_TOPIC:
         return [
             ("cleanup.policy", "compact"),
             ("compression.type", "producer"),
-            ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+            ("segment.bytes", _segment_bytes(config.offsets_topic_segment_bytes)),
         ]
     if name == TRANSACTIONS_TOPIC:
         return [
             ("cleanup.policy", "compact"),
             ("compression.type", "uncompressed"),
-            ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+            ("segment.bytes", _segment_bytes(config.transaction_state_log_segment_bytes)),
             ("min.insync.replicas", str(min(config.transaction_state_log_min_isr, factor))),
             ("unclean.leader.election.enable", "false"),
         ]

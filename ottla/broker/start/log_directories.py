@@ -7,6 +7,7 @@ import resource
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.settings.declaration import entries_of
 from ottla.log.files.checkpoints import Partition, partition_of
 from ottla.log.storage.known_directories import DIRECTORIES
 from ottla.log.storage.log_directory import META, StorageRefused
@@ -39,7 +40,7 @@ def open_storage(
         clustered=cluster_id is not None,
         open_segments_max=open_segments_max(
             config.ottla_open_segments_max, config.declared["ottla.open.segments.max"].default),
-        forgotten=[each for each in config.ottla_forget_directories.split(",") if each],
+        forgotten=entries_of(config.ottla_forget_directories),
         hooks=hooks,
     )
 

@@ -71,11 +71,12 @@ def test_what_was_in_a_missing_directory_is_offline_until_it_is_back(
         check(broker, set())
 
 
+@pytest.mark.parametrize("listed", ["{}", "1, {}"])
 def test_an_operator_may_give_a_directory_up_and_then_it_does_not_come_back(
-    tmp_path: Path,
+    tmp_path: Path, listed: str,
 ) -> None:
     lost = filled(tmp_path)
-    given_up = directory_id(tmp_path / "b")
+    given_up = listed.format(directory_id(tmp_path / "b"))
     with start(tmp_path, "a", ottla_forget_directories=given_up) as broker:
         with WireClient(broker.address) as client:
             for index in range(PARTITIONS):

@@ -41,7 +41,13 @@ from ottla.broker.settings.group_rules import check_group_settings, known_assign
 from ottla.broker.settings.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
 from ottla.broker.settings.listener_settings import idle, is_dynamic, listener_limits
 from ottla.broker.settings.sources import Sources
-from ottla.broker.settings.topic import TopicConfig, defaults, log_config, synonyms_of
+from ottla.broker.settings.topic import (
+    TopicConfig,
+    check_defaults,
+    defaults,
+    log_config,
+    synonyms_of,
+)
 from ottla.log.partition.config import LogConfig
 from ottla.replication.networks import parse_network
 
@@ -66,6 +72,8 @@ AUTHORIZERS = (
 """Two authorizers with the same rules; the second one belongs to Kafka's ZooKeeper mode."""
 KEY_LINE_SIZE_MIN = 40
 METRICS_FAMILIES = frozenset({"confluent", "lag_exporter"})
+PROVIDERS = "config.providers"
+"""The beginning of the names of the settings that say how references in values are resolved."""
 OF_AUTHORIZERS = ("super.users", "allow.everyone.if.no.acl.found")
 NOTHING: Mapping[str, str] = {}
 Layers = tuple[Mapping[str, str], ...]
@@ -107,7 +115,7 @@ class BrokerConfig(BrokerSettings):
                 check()
         if not problems.found:
             with problems:
-                log_config({}, self.topic_defaults())
+                check_defaults(self.static)
         problems.tell(self.warnings)
         self._cached: tuple[Layers, dict[str, str], LogConfig] | None = None
 
@@ -168,7 +176,7 @@ class BrokerConfig(BrokerSettings):
                 "authorizer.class.name",
                 f"{self.authorizer_class_name!r} is not available, only {AUTHORIZERS[0]} is",
             )
-        if self.replica_selector_class not in (None, LEADER_SELECTOR, RACK_AWARE_SELECTOR):
+        if self.replica_selector_class not in (None, "", LEADER_SELECTOR, RACK_AWARE_SELECTOR):
             raise SettingsError(
                 "replica.selector.class",
                 f"{self.replica_selector_class!r} is not available, only {RACK_AWARE_SELECTOR} and"
@@ -205,7 +213,7 @@ class BrokerConfig(BrokerSettings):
             if name in self.declared:
                 self._note_repetition(self.declared[name], text)
                 continue
-            if name.startswith("config.providers"):
+            if name.startswith(PROVIDERS):
                 continue
             if name.startswith("listener.name."):
                 continue
@@ -390,7 +398,10 @@ class BrokerConfig(BrokerSettings):
             old, new = static.get(name), texts.get(name)
             if old == new:
                 continue
-            if name not in DYNAMIC and name not in TOPIC_DEFAULTS and not is_dynamic(name):
+            if not (
+                name in DYNAMIC or name in TOPIC_DEFAULTS or is_dynamic(name)
+                or name.startswith(PROVIDERS)       # the values in `texts` are already resolved
+            ):
                 reloaded.refused.append(name)
                 continue
             reloaded.changed[name] = old, new
@@ -483,7 +494,7 @@ def why_unknown(names: Iterable[str]) -> list[str]:
     }
     wrong = []
     for name in names:
-        if name in known or name.startswith(("config.providers", "listener.name.")):
+        if name in known or name.startswith((PROVIDERS, "listener.name.")):
             continue
         hint = did_you_mean(name, known)
         wrong.append(f"{shown(name)} is not a setting of Kafka or Ottla{hint}")
@@ -493,7 +504,7 @@ def why_unknown(names: Iterable[str]) -> list[str]:
 def has_effect(name: str) -> bool:
     """Whether a setting of Kafka's or Ottla's brokers has an effect here."""
     known = name in BrokerSettings.declared or name in TOPIC_DEFAULTS
-    return known or name.startswith("listener.name.")
+    return known or name.startswith((PROVIDERS, "listener.name."))
 
 
 def shown(name: str) -> str:

@@ -224,6 +224,20 @@ def defaults(layers: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return {name: text for name, text in values.items() if text is not None}
 
 
+def check_defaults(properties: Mapping[str, str]) -> None:
+    """Raise SettingsError about the first of a broker's properties that gives topics a default that
+    they cannot have."""
+    for declared in TopicConfig.declared.values():
+        for name, factor in synonyms_of(declared.name):
+            if name in properties:
+                try:
+                    declared.parse(convert_unit(properties[name], factor))
+                except SettingsError as error:
+                    problem = str(error).removeprefix(f"{declared.name}: ")
+                    raise SettingsError(name, problem) from error
+                break
+
+
 def log_config(
     topic: Mapping[str, str],
     broker: Mapping[str, str],

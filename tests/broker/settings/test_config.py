@@ -53,6 +53,10 @@ def test_without_a_file_it_serves_localhost_from_data() -> None:
     assert (broker.node_id, broker.warnings) == (0, [])
 
 
+def test_an_empty_replica_selector_is_the_leader() -> None:
+    assert not config("replica.selector.class=").redirects_consumers
+
+
 def test_a_single_directory_is_used_unless_several_are_given() -> None:
     """A broker without a file has a default for log.dirs. It does not hide `log.dir`."""
     assert config("log.dir=/a").log_directories() == [Path("/a")]
@@ -197,6 +201,12 @@ def test_an_unknown_property_is_warned_about_with_the_nearest_name() -> None:
         ("auto.create.topics.enable=yes", "true or false"),
         ("log.cleanup.policy=compact,keep", "compact, delete"),
         ("log.segment.bytes=100", "at least 1048576"),
+        # Kafka's table of the broker's settings has no limits of these; the topic's settings have.
+        ("log.retention.ms=-2", "at least -1"),
+        ("log.roll.ms=0", "at least 1"),
+        ("log.roll.jitter.ms=-1", "at least 0"),
+        ("log.flush.interval.ms=-1", "at least 0"),
+        ("log.flush.scheduler.interval.ms=-1", "at least 0"),
         ("compression.type=brotli", "uncompressed, zstd, lz4, snappy, gzip, producer"),
         ("compression.gzip.level=0", "at least 1, at most 9, or -1"),
         ("log.cleaner.min.cleanable.ratio=1.5", "at most 1"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.settings.config import BrokerConfig, has_effect
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.environment import from_environment, log_level
 from ottla.broker.settings.hazards import framed, hazards, unresolvable
@@ -183,6 +183,19 @@ def test_reading_again_changes_what_may_change_and_names_the_rest() -> None:
     del back["max.connections"]
     config.reload(back, image)
     assert config.max_connections == 2147483647
+
+
+def test_references_are_resolved_anew_when_a_file_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "limits").write_text("connections=20\n")
+    file = tmp_path / "server.properties"
+    file.write_text("max.connections=10\n")
+    config = BrokerConfig.load(file)
+    limit = f"max.connections=${{file:{tmp_path}/limits:connections}}\n"
+    file.write_text("config.providers=file\n" + limit)
+    found = config.reload(config.sources.read(), MetadataImage.empty())
+    assert found.refused == [] and found.changed["config.providers"] == (None, "file")
+    assert config.max_connections == 20
+    assert has_effect("config.providers") and has_effect("config.providers.file.class")
 
 
 def test_what_was_set_at_run_time_wins_over_a_file_that_is_read_again() -> None:

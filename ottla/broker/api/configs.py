@@ -44,7 +44,7 @@ from ottla.replication.controller.configs import (
     alter_configs,
     forget_eligible,
 )
-from ottla.replication.controller.elections import MIN_ISR
+from ottla.replication.controller.elections import MIN_ISR, UNCLEAN
 from ottla.replication.controller.reassignment import complete_reassignments
 from ottla.replication.topic_names import require_legal_name
 from ottla.wire.apis import ApiKey
@@ -305,18 +305,23 @@ def _answer(made: Any, resource: Any, error: ProtocolError | None) -> Any:
     ]
     return made.Response(
         error_code=0 if error is None else int(error.code),
-        error_message=_message(error, resource.resource_type, names),
+        error_message=_message(error, resource, names),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
 
 
-def _message(error: ProtocolError | None, resource_type: int, names: list[str]) -> str | None:
+def _message(error: ProtocolError | None, resource: Any, names: list[str]) -> str | None:
     """The error's message, or a note that settings were accepted but have no effect."""
     if error is not None:
         return error.message
-    if resource_type != ResourceType.BROKER:
+    if resource.resource_type != ResourceType.BROKER:
         return None
+    if resource.resource_name and UNCLEAN in names:
+        log.warning(
+            "a client has set %s for broker %s alone: it has an effect only if it is set for a"
+            " topic or for all brokers", UNCLEAN, resource.resource_name,
+        )
     message = without_effect(names)
     if message is not None:
         log.warning("a client has set broker settings that have no effect: %.300s", message)

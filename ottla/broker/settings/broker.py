@@ -61,8 +61,8 @@ class BrokerSettings(ListenerSettings):
         " connection is closed.")
     delegation_token_secret_key: Password | None = setting(
         "delegation.token.secret.key", None,
-        help="The key from which the secrets of delegation tokens are derived; without this key"
-        " there are no tokens. It has to be the same on all brokers.")
+        help="The key from which the secrets of delegation tokens are derived; without this key, or"
+        " with an empty one, there are no tokens. It has to be the same on all brokers.")
     delegation_token_max_lifetime_ms: Long = setting(
         "delegation.token.max.lifetime.ms", days(7), at_least=1,
         help="The maximum lifetime of a delegation token, however often it is renewed.")
@@ -121,7 +121,7 @@ class BrokerSettings(ListenerSettings):
         help="Idle connections are closed after this time; a negative value means never.")
     fetch_max_bytes: int = setting(
         "fetch.max.bytes", 57_671_680, at_least=1024,
-        help="Maximum bytes of records in a reply to a fetch.")
+        help="Maximum bytes of records in a reply to a consumer; a larger batch is sent alone.")
     max_incremental_fetch_session_cache_slots: int = setting(
         "max.incremental.fetch.session.cache.slots", 1000, at_least=0,
         help="Maximum incremental fetch sessions (KIP-227).")
@@ -162,7 +162,7 @@ class BrokerSettings(ListenerSettings):
         " brokers; a standalone broker has one replica.")
     offsets_topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes", 100 << 20, at_least=1,
-        help="Segment size of __consumer_offsets.")
+        help="Segment size of __consumer_offsets; values below 1048576 count as 1048576.")
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes", GroupSettings,
         help="Maximum size of the metadata of a committed offset.")
@@ -238,7 +238,7 @@ class BrokerSettings(ListenerSettings):
         " replicas, all of them must be in sync.")
     transaction_state_log_segment_bytes: int = setting(
         "transaction.state.log.segment.bytes", 100 << 20, at_least=1,
-        help="Segment size of __transaction_state.")
+        help="Segment size of __transaction_state; values below 1048576 count as 1048576.")
     transaction_max_timeout_ms: int = setting(
         "transaction.max.timeout.ms", TransactionSettings, at_least=1,
         help="The maximum transaction timeout that a client may request.")
@@ -330,8 +330,10 @@ class BrokerSettings(ListenerSettings):
         " ottla.log.scrub.bytes.per.second is too low to read all segments in this time.")
     cordoned_log_dirs: Names = setting(
         "cordoned.log.dirs", (), dynamic=True,
-        help="Log directories that get no new partitions; * means all. `ottla cluster drain` also"
-        " moves their existing partitions to the other directories.")
+        help="Log directories that get no new partitions while the broker has another one that it"
+        " can use; * means all. If all are cordoned at run time, not only in the file, the broker"
+        " gets no new replicas. `ottla cluster drain` also moves the existing partitions of a"
+        " directory to the other directories.")
     ottla_forget_directories: str = setting(
         "ottla.forget.directories", "",
         help="Comma-separated ids (directory.id in meta.properties) of log directories"

@@ -34,6 +34,10 @@ Without a file a broker listens on `PLAINTEXT://localhost:9092` and keeps its da
   says which number to write. `--override` of `ottla` takes units: `log.retention.ms=1d`.
 - Kafka's properties that have no effect in Ottla are checked and accepted; one warning names them.
 - An unknown property causes a warning that names the nearest known one.
+- A value may refer to a secret elsewhere, as in Kafka. With `config.providers=env,file,directory`,
+  for example, `ssl.key.password=${file:/etc/ottla/secrets.properties:key.password}` is allowed.
+- The settings of `__consumer_offsets` and `__transaction_state` apply when the topic is created.
+  Afterwards, change the topic itself.
 - Properties that begin with `ottla.` are Ottla's own.
 
 The row of a topic's setting below names the broker's property of the same meaning, if there is one.
@@ -44,6 +48,12 @@ The setting has the first of these values that is set:
 3. the value that the broker's property was given at run time for all brokers;
 4. the value of the broker's property in the broker's file;
 5. the default.
+
+In a cluster, two settings have no value for a single broker, since the controller uses them, too.
+`min.insync.replicas` has one value for all brokers: the first controller takes it from its file,
+and later only a change at run time for all brokers replaces it
+([why](cluster.md#what-may-be-lost)). Of `unclean.leader.election.enable`, a value that was set at
+run time for one broker has no effect, and the file that counts is the present controller's.
 """
 
 
@@ -55,9 +65,11 @@ def page() -> str:
         "\n## The broker's\n\n",
         *_table(("property", "type", "default", "allowed", "meaning"), map(_meant, used)),
         "\nThese can be changed on a running broker, for one broker or for all:\n"
-        f"{_listed(DYNAMIC)},\nand the properties for topics' defaults, except those in hours or"
-        " minutes. "
-        "So can\nthe settings of listeners, TLS and SASL that "
+        f"{_listed(DYNAMIC - of_one_broker())},\n"
+        "and the properties for topics' defaults, except `log.flush.scheduler.interval.ms` and"
+        " those in\nhours or minutes.\n"
+        "These can be changed for one broker, but not for all at once:\n"
+        f"{_listed(of_one_broker())},\nand the settings of listeners, TLS and SASL that "
         "[security.md](security.md#changed-on-the-running-broker) lists.\n"
         "Other settings that Kafka can change on a running broker are accepted, and the reply and"
         " the log say\nthat they have no effect.\n",
@@ -84,6 +96,14 @@ def page() -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(names)).replace(", ", ",\n")
+
+
+def of_one_broker() -> frozenset[str]:
+    """The settings in DYNAMIC that can be changed for one broker only, not for all at once."""
+    known = kafka_settings("broker")
+    return frozenset(
+        name for name in DYNAMIC if name in known and known[name].update == "per-broker"
+    )
 
 
 def without_effect() -> Iterator[Setting]:

@@ -188,6 +188,15 @@ def test_a_setting_that_is_taken_without_effect_is_reported(admin: WireClient) -
     assert alter(admin, HERE, log_retention_ms=None) == (0, None)
 
 
+def test_the_log_says_that_a_setting_of_the_controller_has_no_effect_for_one_broker(
+    admin: WireClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    for node, warned in ((EVERYWHERE, False), (HERE, True)):
+        assert alter(admin, node, unclean_leader_election_enable="true") == (0, None)
+        assert ("only if it is set for a topic or for all brokers" in caplog.text) == warned
+        assert alter(admin, node, unclean_leader_election_enable=None) == (0, None)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.broker.http.lag import Lag
     from ottla.broker.http.monitor import Monitor
     from ottla.groups.shard import Shard
+    from ottla.replication.replicas import Replicas
 
 PREFIX = "kafka_coordinator_group_groupmetadatamanager_"
 READ_PER_SLICE = 25
@@ -67,10 +68,17 @@ def group_metrics(monitor: Monitor) -> Iterator[str]:
             for group_id in list(shard.offsets.groups()):
                 lags[group_id] = list(monitor.lags.of_group(shard, group_id))
                 yield ""
-        ends = [
-            (p.topic, p.index, p.log.log_start_offset, p.high_watermark) for p in broker.replicas
-        ]
+        ends = led_ends(broker.replicas)
         yield from lag_exporter_metrics(broker.image.cluster_id, lags, ends)
+
+
+def led_ends(replicas: Replicas) -> list[tuple[str, int, int, int]]:
+    """The first and the next offset of each partition that this broker leads. So a partition
+    appears only once among all brokers."""
+    return [
+        (each.topic, each.index, each.log.log_start_offset, each.high_watermark)
+        for each in replicas if each.led_here
+    ]
 
 
 def lag_metrics(monitor: Monitor, shards: list[Shard]) -> Iterator[str]:

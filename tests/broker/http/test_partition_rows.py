@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ottla.broker.http.group_metrics import led_ends
 from ottla.broker.http.partition_metrics import (
     ScrapedPartitions,
     partition_metrics,
@@ -112,6 +113,20 @@ def test_a_partition_of_a_cluster_is_reported_by_its_leader(tmp_path: Path) -> N
             "led_replicas": [3, 0], "led_in_sync": [2, 0], "under_replicated": [1, 0],
             "under_min_isr": [1, 0], "at_min_isr": [0, 0], "isr_shrinks": [1, 0]}
         assert cluster.image.topics[TOPIC].partitions[0].isr == (1, 2)
+    finally:
+        cluster.close()
+
+
+def test_the_ends_under_the_names_of_kafka_lag_exporter_are_those_of_leaders(
+    tmp_path: Path
+) -> None:
+    """Dashboards add these offsets up: copies on followers must not count again."""
+    cluster = NodeCluster(tmp_path)
+    try:
+        cluster.append(1)
+        cluster.settle()
+        found = [led_ends(cluster.nodes[node].replicas) for node in sorted(cluster.nodes)]
+        assert found == [[(TOPIC, 0, 0, 1)], [], []]
     finally:
         cluster.close()
 

@@ -468,37 +468,38 @@ class Mirror:
         for listed in groups.list_groups(self.source):
             if not self.groups(listed.id) or listed.id.startswith("ottla-mirror-"):
                 continue
-            changed: dict[Place, int] = {}
-            for place, (offset, _) in groups.committed(self.source, listed.id).items():
-                found = self.progress.get(place)
-                copied = found.translate(offset) if found else None
-                if copied is None:
-                    continue
-                copy = (self.names[place[0]], place[1])
-                if self.carried.get((listed.id, copy)) != copied:
-                    changed[copy] = copied
-            if changed:
-                self.carry(listed.id, changed)
+            try:
+                self.carry(listed.id)
+            except Refused as refused:  # for example, the group is active in the target
+                if self.not_carried.get(listed.id) != str(refused):
+                    told = f"the offsets of group {listed.id} were not copied: {refused}"
+                    print(f"ottla mirror: {told}", file=sys.stderr)
+                    self.not_carried[listed.id] = str(refused)
+            else:
+                self.not_carried.pop(listed.id, None)
 
-    def carry(self, group: str, changed: dict[Place, int]) -> None:
-        """Commit offsets of a group in the target, except for partitions where the group's
-        consumers in the target have committed higher offsets."""
-        try:
-            there = groups.committed(self.target, group)
-            forward = {}
-            for copy, offset in changed.items():
-                now = there[copy][0] if copy in there else -1
-                if now < offset or now == self.carried.get((group, copy)):
-                    forward[copy] = offset
-            if forward:
-                groups.commit(self.target, group, forward, created=True)
-        except Refused as refused:  # the group is active in the target: its offsets are kept
-            if self.not_carried.get(group) != str(refused):
-                told = f"the offsets of group {group} were not copied: {refused}"
-                print(f"ottla mirror: {told}", file=sys.stderr)
-                self.not_carried[group] = str(refused)
+    def carry(self, group: str) -> None:
+        """Commit the offsets of a group in the target, except for partitions where the group's
+        consumers in the target have committed higher offsets. Raises Refused."""
+        changed: dict[Place, int] = {}
+        for place, (offset, _) in groups.committed(self.source, group).items():
+            found = self.progress.get(place)
+            copied = found.translate(offset) if found else None
+            if copied is None:
+                continue
+            copy = (self.names[place[0]], place[1])
+            if self.carried.get((group, copy)) != copied:
+                changed[copy] = copied
+        if not changed:
             return
-        self.not_carried.pop(group, None)
+        there = groups.committed(self.target, group)
+        forward = {}
+        for copy, offset in changed.items():
+            now = there[copy][0] if copy in there else -1
+            if now < offset or now == self.carried.get((group, copy)):
+                forward[copy] = offset
+        if forward:
+            groups.commit(self.target, group, forward, created=True)
         self.carried |= {(group, copy): offset for copy, offset in changed.items()}
 
 

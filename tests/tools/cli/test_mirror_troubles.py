@@ -110,9 +110,16 @@ class Groups:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.offsets: dict[str, dict[tuple[str, int], tuple[int, int]]] = {"source": {}}
         self.refusals: list[int] = []
-        monkeypatch.setattr(groups, "list_groups", lambda _: [SimpleNamespace(id="team")])
-        monkeypatch.setattr(groups, "committed", lambda cluster, _: self.offsets.get(cluster, {}))
+        self.hidden: set[str] = set()
+        self.ids = ["team"]
+        monkeypatch.setattr(
+            groups, "list_groups", lambda _: [SimpleNamespace(id=name) for name in self.ids])
+        monkeypatch.setattr(groups, "committed", self.committed)
         monkeypatch.setattr(groups, "commit", self.commit)
+
+    def committed(self, cluster: str, group: str) -> dict[tuple[str, int], tuple[int, int]]:
+        check(ErrorCode.GROUP_AUTHORIZATION_FAILED if group in self.hidden else 0)
+        return self.offsets.get(cluster, {})
 
     def commit(
         self, cluster: str, _: str, wanted: dict[tuple[str, int], int], *, created: bool
@@ -154,6 +161,18 @@ def test_a_groups_offsets_that_were_refused_are_carried_over_later(
     mirror.carry_groups()
     assert known.offsets["target"] == {("here", 0): (10, -1)}
     assert capsys.readouterr().err.count("the offsets of group team were not copied") == 1
+
+
+def test_a_group_that_the_source_hides_does_not_end_the_mirror(
+    two: tuple[Groups, Mirror], capsys: pytest.CaptureFixture[str]
+) -> None:
+    known, mirror = two
+    known.ids, known.hidden = ["secret", "team"], {"secret"}
+    for offset in (10, 20):
+        known.set("source", here=offset)
+        mirror.carry_groups()
+        assert known.offsets["target"] == {("here", 0): (offset, -1)}
+    assert capsys.readouterr().err.count("the offsets of group secret were not copied") == 1
 
 
 def test_a_group_that_went_on_in_the_target_is_not_set_back(two: tuple[Groups, Mirror]) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+HIDDEN = {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+"""The codes for groups that a user may list but not describe."""
 
 
 def lag_of(cluster: ClusterClient, group: groups.Group) -> list[dict[str, Any]]:
@@ -69,6 +71,7 @@ def uncommitted(rows: list[dict[str, Any]]) -> int:
 def list_all(options: Namespace) -> None:
     with connect(options) as cluster:
         rows = []
+        hidden: list[Refused] = []
         for one in groups.list_groups(cluster):
             row: dict[str, Any] = {
                 "group": one.id,
@@ -77,11 +80,21 @@ def list_all(options: Namespace) -> None:
                 "protocol": one.protocol_type,
             }
             if options.output in (None, "wide", "table") and one.type in ("classic", "consumer"):
-                found = lag_of(cluster, groups.describe(cluster, one.id))
-                total = groups.total_lag(part["lag"] for part in found)
-                row |= {"lag": total, "uncommitted": uncommitted(found)}
+                try:
+                    found = lag_of(cluster, groups.describe(cluster, one.id))
+                    total = groups.total_lag(part["lag"] for part in found)
+                    row |= {"lag": total, "uncommitted": uncommitted(found)}
+                except Refused as refused:
+                    if refused.code == ErrorCode.GROUP_ID_NOT_FOUND:
+                        continue        # the group was deleted a moment ago
+                    if refused.code not in HIDDEN:
+                        raise
+                    hidden.append(refused)
             rows.append(row)
     show(options, ("group", "type", "state", "lag", "uncommitted"), rows, ("protocol",))
+    if hidden:
+        print(f"ottla group list: the lag of {counted(len(hidden), 'group')} is unknown:"
+              f" {hidden[0]}", file=sys.stderr)
 
 
 def describe(options: Namespace) -> None:

@@ -69,11 +69,13 @@ def add_similar_names(cluster: ClusterClient, error: BaseException | None) -> No
 
 def near(cluster: ClusterClient, code: ErrorCode | None, name: str) -> str:
     """Returns "; similar: a, b" with the names that are similar to a name that a broker did not
-    find; "" if there are none."""
+    find; "" if there are none. A name that exists needs no suggestion: a group may be of another
+    type than the request asks for."""
     try:
-        return similar(name, KINDS[code][1](cluster))
+        known = list(KINDS[code][1](cluster))
     except (ClientError, OSError):
         return ""                           # the original error is the one to report
+    return "" if name in known else similar(name, known)
 
 
 def near_partition(cluster: ClusterClient, topic: str, index: int) -> str:

@@ -61,3 +61,12 @@ def test_a_group_that_the_user_may_not_describe_is_listed_without_its_lag(
     assert done.err.startswith("ottla group list: the lag of 1 group is unknown: group 'team': ")
     assert [row.split() for row in done.out.splitlines()[1:]] == [
         ["team", "classic", "Empty", "-", "-"], ["teams", "classic", "Empty", "0", "0"]]
+
+
+def test_a_group_of_another_type_is_not_similar_to_itself(
+    there: Ottla, disturbed: Broker
+) -> None:
+    """Apache Kafka gives the error GROUP_ID_NOT_FOUND for share groups."""
+    hide(disturbed)
+    done = there("group describe team")
+    assert done.status == 1 and "similar" not in done.err

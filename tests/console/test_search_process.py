@@ -19,7 +19,7 @@ import pytest
 
 from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError
-from ottla.console import reads
+from ottla.console import reads, streams
 from ottla.console.requests import BadRequest
 from ottla.console.search import CLIENT, TELL_SECONDS, Budget, Reader, Spent, Wanted
 from ottla.console.search_process import SearchProcesses, messages
@@ -134,6 +134,42 @@ def test_searches_that_begin_at_the_same_time_are_no_more_than_a_user_may_have(
     said = [str(each) for each in asyncio.run(story())]
     assert said.count("there is no such topic") == looking_up == reads.SEARCHES_MAX
     assert visitor.searches == 0
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_a_live_view_pauses_after_the_bytes_of_a_second(
+    monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """A record may have all its bytes in its key."""
+    monkeypatch.setattr(streams, "TAIL_BYTES_MAX", 10)
+    paused = list[float]()
+    data = {"key": None, "value": None} | {part: b"x" * 11}
+
+    class OneRecord:
+        def __init__(self, *_: Any) -> None:
+            self.close = lambda: None
+
+        def read(self, topic: str, ranges: Any, stop: Any, *, endless: bool) -> Iterator[Any]:
+            stop.wait = paused.append
+            yield SimpleNamespace(
+                key=lambda: data["key"], value=lambda: data["value"], headers=lambda: None,
+                partition=lambda: 0, offset=lambda: 0, timestamp=lambda: (1, 0))
+
+    async def wait(_: float) -> None:
+        pass
+
+    monkeypatch.setattr(streams, "Reader", OneRecord)
+    service = SimpleNamespace(stopping=False, still_open=lambda _: True, wait=wait)
+    request: Any = SimpleNamespace(service=service, visitor=SimpleNamespace(properties={}))
+
+    async def story() -> bytes:
+        async with contextlib.aclosing(
+            streams.tailed(request, Wanted("t"), {0: (0, 0)}, "unused:1")
+        ) as events:
+            return await anext(events)
+
+    assert b'"scanned":1' in asyncio.run(story()).replace(b" ", b"")
+    assert len(paused) == 1
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from ottla.broker.settings.properties import parse_properties
 
 if TYPE_CHECKING:
     from ottla.broker.settings.config import BrokerConfig
+    from ottla.log.storage.log_directory import LogDirectory
 
 log = logging.getLogger("ottla.console")
 
@@ -105,11 +106,12 @@ def console_protocol(config: BrokerConfig) -> str | None:
 
 
 def start_console(
-    config: BrokerConfig, protocol: str | None, listeners: Mapping[str, str]
+    config: BrokerConfig, protocol: str | None, listeners: Mapping[str, str],
+    directories: Iterable[LogDirectory],
 ) -> ConsoleProcess | None:
     """Start the console. `protocol` is the result of `console_protocol`. `listeners` has the
-    address of the first listener of each security protocol. Returns None if `protocol` is None, or
-    if no listener has it."""
+    address of the first listener of each security protocol. The history is in the first of the
+    log directories that works. Returns None if `protocol` is None, or if no listener has it."""
     if protocol is None:
         return None
     command = [sys.executable, "-m", "ottla", "console", "--with-parent",
@@ -124,9 +126,9 @@ def start_console(
         return None
     if config.ottla_console_allow_changes:
         command.append("--allow-changes")
-    history = config.log_directories()[0] / "console.sqlite"
-    return ConsoleProcess([
-        *command, "--history", str(history.absolute()), "--bootstrap-server", address])
+    home = next(each.path for each in directories if each.offline is None)
+    history = Path(home).absolute() / "console.sqlite"
+    return ConsoleProcess([*command, "--history", str(history), "--bootstrap-server", address])
 
 
 def properties_of(path: str) -> dict[str, str]:

@@ -87,7 +87,7 @@ async def _serve(
         say(say_more(addresses[0].partition("://")[2]))
     notify("READY=1", f"STATUS=serving {', '.join(addresses)}")
     _look_names_up(config)
-    console = start_console(config, protocol, _by_protocol(server))
+    console = start_console(config, protocol, _by_protocol(server), server.storage.directories)
     serving = True
     if asked_early:
         reload()

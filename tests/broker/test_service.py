@@ -218,6 +218,20 @@ def test_a_console_that_cannot_be_configured_is_refused_before_anything_is_serve
         assert not (tmp_path / "data").exists(), "a refused start leaves nothing behind"
 
 
+def test_the_console_serves_although_the_first_log_directory_has_failed(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    service.ready()
+    assert service.stop() == 0
+    (tmp_path / "file").write_text("no directory can be below this")
+    service = Service(
+        tmp_path, "--override", f"log.dirs={tmp_path / 'file' / 'a'},{tmp_path / 'data'}",
+        "--override", "ottla.console.listener=127.0.0.1:0",
+    )
+    service.ready()
+    until((tmp_path / "data" / "console.sqlite").exists, "the console writes its history")
+    assert service.stop() == 0
+
+
 def test_lines_of_text_have_a_time_with_a_zone(service: Service) -> None:
     service.ready()
     lines = [line for line in service.text().splitlines() if " ottla.server: " in line]

@@ -75,7 +75,13 @@ class FaultyFile(DelegatingFile):
 
     def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
         whole = bytes(data)
-        room = self.disk.before("write", self.path, len(whole))
+        try:
+            room = self.disk.before("write", self.path, len(whole))
+        except OSError:
+            left = self.disk.left_by_failure(len(whole))
+            if left:
+                self.put(position, whole[:left])
+            raise
         self.put(position, whole[:room])
         if room < len(whole):
             self.disk.stop()
@@ -160,6 +166,10 @@ class FaultyDisk(Disk):
                 # Never all of it: a complete write is covered by a stop one operation later.
                 return self.random.randrange(size)
         return size
+
+    def left_by_failure(self, size: int) -> int:
+        """How many of `size` bytes a write that fails leaves in the file."""
+        return 0
 
     def check_readable(self, inode: Inode, path: str) -> None:
         """Raises OSError for a file with bad sectors."""

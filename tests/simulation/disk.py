@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import random
 from collections.abc import Callable, Iterator
 
 from tests.log.faulty_disk import FaultyDisk, FaultyFile, Inode, PowerCut
@@ -51,6 +52,7 @@ class SimDisk(FaultyDisk):
         self.cold_share = 0.0
         self.locks: set[str] = set()
         self.refusal: Refusal | None = None
+        self.failures = random.Random(f"failed writes {seed}")
 
     def seconds_since_boot(self) -> float:
         return (self.now_ms() - self.booted_ms) / 1000
@@ -97,6 +99,12 @@ class SimDisk(FaultyDisk):
             self.refuse(kind, path)
         return super().before(kind, path, size)
 
+    def left_by_failure(self, size: int) -> int:
+        """Half of the failed writes leave some of their bytes in the file: what the disk still has
+        room for, at most."""
+        left = self.failures.randrange(size + 1) if self.failures.random() < 0.5 else 0
+        return max(0, min(left, self.room()))
+
     def refuse(self, kind: str, path: str) -> None:
         """Raises OSError if the disk is to refuse this call."""
         if not self.stopped and self.refusal is not None and self.refusal.hits(kind, path):
@@ -115,21 +123,26 @@ class SimDisk(FaultyDisk):
             self.refuse(kind, path)
         super().change(kind, path, inode)
 
+    def refuse_open(self, kind: str, path: str, create: bool = False) -> None:
+        """Raises OSError if the disk is to refuse this opening of a file or directory. As on Linux,
+        a lack of descriptors is noticed before it is noticed that there is no such file."""
+        if self.refusal is not None and (
+            create or path in self.names or self.refusal.code == errno.EMFILE
+        ):
+            self.refuse(kind, path)
+
     def open(self, path: str, create: bool = False) -> FaultyFile:
+        self.refuse_open("open", path, create)
         if not create and path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        if self.refusal is not None:
-            self.refuse("open", path)
         return super().open(path, create)
 
     def read_bytes(self, path: str) -> bytes:
-        if self.refusal is not None and path in self.names:
-            self.refuse("open", path)
+        self.refuse_open("open", path)
         return super().read_bytes(path)
 
     def listdir(self, path: str) -> list[str]:
-        if self.refusal is not None and path in self.names:
-            self.refuse("list", path)
+        self.refuse_open("list", path)
         return super().listdir(path)
 
     def modified_ms(self, path: str) -> int:

@@ -58,6 +58,42 @@ def test_only_calls_that_need_space_fail_for_lack_of_space() -> None:
     file.pwrite(b"x", 0)
 
 
+def test_a_lack_of_descriptors_shows_before_a_missing_file() -> None:
+    disk = disk_of(Refusal(errno.EMFILE, skip=0, count=2))
+    for read in (disk.open, disk.read_bytes):
+        with pytest.raises(OSError, match="refusal of one call: open"):
+            read(LOG)
+    disk.refusal = Refusal(errno.EIO, skip=0, count=1)
+    with pytest.raises(FileNotFoundError):
+        disk.open(LOG)
+
+
+def test_a_failed_write_may_leave_a_part_of_its_bytes() -> None:
+    disk = disk_of()
+    file, lengths = disk.open(LOG, create=True), set[int]()
+    for _ in range(100):
+        file.truncate(0)
+        disk.refusal = Refusal(errno.EIO, skip=0, count=1)
+        with pytest.raises(OSError, match="refusal of one call: write"):
+            file.pwrite(b"abc", 0)
+        left = disk.read_bytes(LOG)
+        assert b"abc".startswith(left)
+        lengths.add(len(left))
+    assert lengths == {0, 1, 2, 3}
+
+
+def test_a_write_that_a_full_disk_refuses_leaves_what_fits() -> None:
+    disk = disk_of()
+    file, lengths = disk.open(LOG, create=True), set[int]()
+    disk.capacity = 2
+    for _ in range(100):
+        file.truncate(0)
+        with pytest.raises(OSError, match="full disk"):
+            file.pwrite(b"abcdef", 0)
+        lengths.add(file.size())
+    assert lengths == {0, 1, 2}
+
+
 def test_checks_of_the_simulation_are_not_refused() -> None:
     disk = disk_of(Refusal(errno.EIO, skip=0, count=1))
     with disk.willing():

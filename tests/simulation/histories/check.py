@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.wire.marks import reached
 from tests.simulation.histories import committed_offsets, generations, transactional_ids
 from tests.simulation.histories.search import Operation, Step, linearize
+from tests.simulation.options import REFUSED
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ def _histories(
     """Each history's name, operations, first state and step function."""
     calls, settings = story.world.history.calls, story.options.settings
     expires = "offsets.retention.minutes" in settings
+    stable_only = not story.coordinators_stay or REFUSED in story.options.faults
     for (group, topic, index), operations in committed_offsets.histories(
         calls, {each.topic_id: each.name for each in story.model.topics},
-        not story.coordinators_stay, expires,
+        stable_only, expires,
     ).items():
         name = f"group {group}'s offset of {topic}-{index}"
         yield name, operations, committed_offsets.NO_OFFSET, committed_offsets.step

@@ -71,15 +71,15 @@ def _without(
 
 
 def histories(
-    calls: list[Call], names: Mapping[bytes, str], replicated: bool, expires: bool
+    calls: list[Call], names: Mapping[bytes, str], stable_only: bool, expires: bool
 ) -> dict[Key, list[Operation]]:
-    """For each offset, the operations on it. If `replicated`, reads that do not ask for stable
-    offsets are left out: a coordinator that does not know that it was replaced may answer them with
-    an older offset. If `expires`, offsets may expire in this run."""
+    """For each offset, the operations on it. If `stable_only`, reads that do not ask for stable
+    offsets are left out. README.md says when these may return an older offset. If `expires`,
+    offsets may expire in this run."""
     found: dict[Key, list[Operation]] = defaultdict(list)
     holds: dict[Producer, set[Key]] = defaultdict(set)
     for call in calls:
-        for key, operation in _of_one(call, replicated, expires):
+        for key, operation in _of_one(call, stable_only, expires):
             if operation is not None:
                 found[key].append(operation)
                 if operation.what[0] == HOLD:
@@ -95,12 +95,12 @@ def histories(
 
 
 def _of_one(
-    call: Call, replicated: bool, expires: bool
+    call: Call, stable_only: bool, expires: bool
 ) -> Iterator[tuple[Key, Operation | None]]:
     """The operations of a request that names single offsets."""
     request, answer = call.request, call.answer
     if isinstance(request, OffsetFetchRequest):
-        if answer is None or (replicated and not request.require_stable):
+        if answer is None or (stable_only and not request.require_stable):
             return
         for group in answer.groups:
             for topic in group.topics:

@@ -93,13 +93,18 @@ class Part:
         self, now: float, epoch: int, left: dict[int, bytes], flushed_by: Collection[int]
     ) -> None:
         """Give up the promises about lost records. The records that remain in the log, `left` by
-        offset, stay promised. So do records that one of the replicas `flushed_by` acknowledged
-        while it was the only one in sync. Answers to requests that are under way will promise
-        nothing."""
+        offset, stay promised at these offsets. A former leader that is elected uncleanly may have
+        a record at another offset than the one that its successor has acknowledged. Records that
+        one of the replicas `flushed_by` acknowledged while it was the only one in sync stay
+        promised, too. Answers to requests that are under way will promise nothing."""
         self.lost_at, self.lost_in = now, epoch
         self.start = 0
-        values = {*left.values(), *(v for v, node in self.flushed.items() if node in flushed_by)}
-        self.acked = {value: at for value, at in self.acked.items() if value in values}
+        stays = {value: offset for offset, value in left.items()}
+        flushed = {value for value, node in self.flushed.items() if node in flushed_by}
+        self.acked = {
+            value: stays.get(value, at) if at >= 0 else at
+            for value, at in self.acked.items() if value in stays or value in flushed
+        }
         self.seen = {at: value for at, value in self.seen.items() if left.get(at) == value}
         self.epochs = {at: epoch for at, epoch in self.epochs.items() if at in self.seen}
 

@@ -15,6 +15,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 from ottla.broker.http import details, status
@@ -111,32 +112,33 @@ class HttpServer:
             await self._answer(writer, 400, NOT_HTTP)
             return
         method, path = words[0], words[1].partition("?")[0]
+        answer = partial(self._answer, writer, head_only=method == "HEAD")
         if method not in ("GET", "HEAD"):
-            await self._answer(writer, 405, "only GET and HEAD are served\n", allow="GET, HEAD")
+            await answer(405, "only GET and HEAD are served\n", allow="GET, HEAD")
         elif (refused := self.readers.refusal(path, host_of(head), *_ends(writer))) is not None:
             text = json.dumps(refused[1], indent=2)
-            await self._answer(writer, refused[0], text + "\n", "application/json")
+            await answer(refused[0], text + "\n", "application/json")
         elif path == "/metrics":
             await self._metrics(writer, method == "HEAD")
         elif path == "/healthz":
-            await self._answer(writer, 200, "ok\n")
+            await answer(200, "ok\n")
         elif path == "/readyz":
             ready, text = self._readiness()
-            await self._answer(writer, 200 if ready else 503, text)
+            await answer(200 if ready else 503, text)
         elif path in JSON:
             listed = JSON[path](self.monitor)
             if isinstance(listed, Coroutine):
                 listed = await listed
             text = json.dumps(listed, indent=2)
-            await self._answer(writer, 200, text + "\n", "application/json")
+            await answer(200, text + "\n", "application/json")
         elif (asked := details.find(path)) is not None:
             code, document = await details.answer(self.monitor, asked)
             text = json.dumps(document, indent=2)
-            await self._answer(writer, code, text + "\n", "application/json")
+            await answer(code, text + "\n", "application/json")
         else:
             about = [f"{details.PREFIX}{kind}/NAME/{word}" for kind, word in details.DETAILS]
             known = " ".join(["/metrics", "/healthz", "/readyz", *JSON, *about])
-            await self._answer(writer, 404, f"no such page; the pages are {known}\n")
+            await answer(404, f"no such page; the pages are {known}\n")
 
     def _readiness(self) -> tuple[bool, str]:
         """Whether clients are served and can write, with an explanation."""
@@ -150,11 +152,13 @@ class HttpServer:
 
     async def _answer(
         self, writer: asyncio.StreamWriter, code: int, body: str,
-        kind: str = "text/plain; charset=utf-8", allow: str = "",
+        kind: str = "text/plain; charset=utf-8", allow: str = "", head_only: bool = False,
     ) -> None:
+        """Write an answer; the answer to HEAD has the length of the body, but no body."""
         data = body.encode()
         extra = f"Allow: {allow}\r\n" if allow else ""
-        writer.write(_head(code, kind, f"Content-Length: {len(data)}\r\n{extra}") + data)
+        head = _head(code, kind, f"Content-Length: {len(data)}\r\n{extra}")
+        writer.write(head if head_only else head + data)
         await writer.drain()
 
     async def _metrics(self, writer: asyncio.StreamWriter, head_only: bool) -> None:

@@ -315,6 +315,14 @@ def test_health_readiness_and_nonsense(broker: RunningBroker) -> None:
     assert get(broker, "/healthz") == "ok\n"
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/api/v1/status", "/none"])
+def test_head_gets_what_get_has_before_the_body(broker: RunningBroker, path: str) -> None:
+    rest = f" {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    wanted, of_get, _ = http(broker, f"GET{rest}")
+    code, of_head, body = http(broker, f"HEAD{rest}")
+    assert (code, of_head.keys(), body) == (wanted, of_get.keys(), "")
+
+
 def test_who_is_connected_is_said_with_software_and_address(broker: RunningBroker) -> None:
     with WireClient(broker.address) as client:
         client.call(MetadataRequest(topics=[]), 5)

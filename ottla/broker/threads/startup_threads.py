@@ -26,11 +26,12 @@ def recover(storage: Storage, wanted: Wanted, threads: int) -> int:
     if threads * len(queues) < 2:
         return 0
     total, one_at_a_time = sum(map(len, queues)), Lock()
-    with ThreadPoolExecutor(threads * len(queues), thread_name_prefix="ottla-recovery") as pool:
+    useful = [(queue, min(threads, len(queue))) for queue in queues]
+    with ThreadPoolExecutor(total, thread_name_prefix="ottla-recovery") as pool:
         working = [
             pool.submit(_work, queue, storage, one_at_a_time)
-            for queue in queues
-            for _ in range(threads)
+            for queue, count in useful
+            for _ in range(count)
         ]
     for each in working:
         each.result()                   # a bug of the broker ends the start

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import errno
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.broker.start import found_partitions
+from ottla.broker.threads import startup_threads
 from ottla.broker.threads.startup_threads import recover
 from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
@@ -181,3 +184,21 @@ def test_a_broker_recovers_with_as_many_threads_as_are_set(
     with RunningBroker(tmp_path, num_recovery_threads_per_data_dir=5):
         pass
     assert told == [2, 5]
+
+
+def test_there_are_no_more_threads_than_logs_however_many_are_allowed(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the largest num.recovery.threads.per.data.dir, a start did not end."""
+    workers: list[object] = []
+
+    class Counted(ThreadPoolExecutor):
+        def submit(self, *work: Any, **more: Any) -> Any:
+            workers.append(work)
+            return super().submit(*work, **more)
+
+    monkeypatch.setattr(startup_threads, "ThreadPoolExecutor", Counted)
+    disk = FaultyDisk()
+    write_logs(disk, "/a")
+    assert recover(open_storage(disk, "/a"), wanted(), 1000) == PARTITIONS
+    assert len(workers) == PARTITIONS

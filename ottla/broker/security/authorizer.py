@@ -28,6 +28,8 @@ IMPLIED_BY = {
     Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
 }
 """Each operation with the operations that imply it; denials imply nothing (KIP-11)."""
+ANY_NAME = "hardcode"
+"""Kafka's example of a resource's name, by which it decides whether some resource is allowed."""
 CACHE_SIZE_MAX = 100_000
 NAME_SIZE_MAX = 300
 """Decisions about longer names are not cached: clients may send any name of up to 32,767
@@ -124,8 +126,12 @@ class Authorizer:
         )
 
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Whether `principal` may do the operation on at least one resource of this type."""
-        if principal in self.super_users or self.allow_without_rules:
+        """Whether `principal` may do the operation on at least one resource of this type.
+
+        As in Kafka, it may if it could do it on a resource named `hardcode`. So
+        `allow.everyone.if.no.acl.found` does not count if ACLs for all resources of this type do
+        not allow the operation."""
+        if self.allows(principal, host, operation, resource_type, ANY_NAME):
             return True
         mine = [r for r in self.by_type[resource_type].all if _is_for(r, principal, host)]
         wanted = (Operation.ALL, operation)

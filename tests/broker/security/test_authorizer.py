@@ -149,6 +149,29 @@ def test_an_idempotent_producer_needs_some_topic_to_write_to(
     assert made.allows_any("User:root", HOST, Operation.WRITE, Resource.TOPIC)
 
 
+@pytest.mark.parametrize(
+    ("rules", "allowed"),
+    [
+        ([], True),
+        ([denial(Operation.WRITE, "t")], True),
+        ([rule(Operation.WRITE, principal="User:b")], True),
+        ([denial(Operation.WRITE, "*")], False),
+        ([denial(Operation.ALL, "*")], False),
+        ([rule(Operation.WRITE, "*", principal="User:b")], False),
+        ([denial(Operation.WRITE, "*", PREFIXED)], True),
+        ([rule(Operation.WRITE, "*", principal="User:b"), rule(Operation.WRITE)], True),
+    ],
+)
+def test_access_without_acls_ends_for_idempotent_producers_once_acls_are_for_all_topics(
+    rules: list[AccessRule], allowed: bool
+) -> None:
+    """A client that may write to no topic gets no producer id either."""
+    made = with_rules(*rules, open_otherwise=True)
+    assert may(made, Operation.WRITE, "any other topic") == allowed or len(rules) == 2
+    assert made.allows_any(A, HOST, Operation.WRITE, Resource.TOPIC) == allowed
+    assert made.allows_any("User:root", HOST, Operation.WRITE, Resource.TOPIC)
+
+
 def test_long_names_leave_nothing_in_memory() -> None:
     """A client may ask about 100,000 names of 32,767 characters. An earlier version kept them all,
     which took three gigabytes."""

@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
@@ -29,7 +28,9 @@ SESSIONS_MAX = 500
 FAILURES_MAX = 10
 FAILURE_SECONDS = 60.0
 """Each user name may have FAILURES_MAX failed logins within FAILURE_SECONDS."""
-FAILED_NAMES_MAX = 1000
+FAILED_NAMES_MAX = 50_000
+"""More names than logins can fail in FAILURE_SECONDS: a failure is not forgotten earlier because
+logins with other names fail."""
 OBSERVERS_MAX = 5
 """The most logged-in users for whom the history is recorded."""
 
@@ -84,7 +85,9 @@ class Sessions:
         self.idle_seconds = idle_seconds
         self.contact = Contact(target)
         self.by_hash: dict[bytes, Session] = {}
-        self.failures: dict[str, deque[float]] = {}
+        self.failures: dict[bytes, list[float]] = {}
+        """The times of recent failed logins, by the hash of the user name. The first name is the
+        one whose last failure is the oldest."""
         self.logging_in: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """A lock for each user name with a login in progress."""
         self.nameless: Visitor | None = None
@@ -168,16 +171,20 @@ class Sessions:
         return now - session.used > self.idle_seconds or now - session.begun > LIFE_SECONDS
 
     def _check_failures(self, user: str) -> None:
-        recent = self.failures.get(user, deque())
-        while recent and self.clock() - recent[0] > FAILURE_SECONDS:
-            recent.popleft()
-        if len(recent) >= FAILURES_MAX:
+        if len(self._recent(self.failures.get(hashed(user), []))) >= FAILURES_MAX:
             raise LoginRefused("too many failed logins; try again in a minute", later=True)
 
     def _note_failure(self, user: str) -> None:
-        if len(self.failures) >= FAILED_NAMES_MAX:
-            self.failures.pop(next(iter(self.failures)))
-        self.failures.setdefault(user, deque()).append(self.clock())
+        times = self._recent(self.failures.pop(hashed(user), []))
+        self.failures[hashed(user)] = [*times, self.clock()]
+        while len(self.failures) > FAILED_NAMES_MAX or not self._recent(self._oldest()):
+            del self.failures[next(iter(self.failures))]
+
+    def _oldest(self) -> list[float]:
+        return next(iter(self.failures.values()))
+
+    def _recent(self, times: list[float]) -> list[float]:
+        return [at for at in times if self.clock() - at <= FAILURE_SECONDS]
 
     def close(self) -> None:
         """Close all connections."""

@@ -280,6 +280,24 @@ def test_logins_at_the_same_time_are_no_way_to_guess_more_passwords() -> None:
     asyncio.run(story())
 
 
+def test_failed_logins_of_other_users_give_no_further_guesses() -> None:
+    now = [0.0]
+
+    async def story() -> None:
+        sessions = sessions_of(now)
+        for user in ["ann"] * FAILURES_MAX + [str(number) for number in range(1100)]:
+            with pytest.raises(LoginRefused, match="authentication failed"):
+                await sessions.open(user, "wrong", "PLAIN")
+        with pytest.raises(LoginRefused, match="too many failed logins"):
+            await opened(sessions)
+        now[0] = 61.0
+        with pytest.raises(LoginRefused, match="authentication failed"):
+            await sessions.open("bob", "wrong", "PLAIN")
+        assert len(sessions.failures) == 1, "old failures are forgotten"
+
+    asyncio.run(story())
+
+
 def test_what_is_still_running_at_the_end_of_a_session_is_closed_after_it() -> None:
     async def story() -> None:
         target = FakeTarget("x:1", {})

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
 
 
+UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort")
+"""The states of a transactional id that has a transaction which has not ended."""
+FENCE_TIMEOUT_MS = 1000
+"""The transaction timeout of a request that only fences a producer. No transaction uses it, but
+brokers refuse a timeout above their setting transaction.max.timeout.ms."""
+
+
 class Listed(NamedTuple):
     """A transactional id in a listing."""
 
@@ -211,7 +218,7 @@ def terminate(cluster: ClusterClient, transactional_id: str) -> None:
 
     def ask() -> None:
         request = InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=60_000
+            transactional_id=transactional_id, transaction_timeout_ms=FENCE_TIMEOUT_MS
         )
         response = cluster.coordinator(transactional_id, TRANSACTION).call(request)
         check(response.error_code, what=f"transactional id {transactional_id!r}")

@@ -14,9 +14,12 @@ from ottla.tools.cli.output import show as print_rows
 
 def show(options: Namespace) -> None:
     with connect(options) as cluster:
-        found = transactions.list_transactions(
-            cluster, older_ms=-1 if options.older is None else options.older
-        )
+        if options.older is None:
+            found = transactions.list_transactions(cluster)
+        else:
+            # By age alone, brokers also list ids whose last transaction has ended.
+            found = transactions.list_transactions(
+                cluster, older_ms=options.older, states=transactions.UNFINISHED)
     print_rows(
         options,
         ("id", "coordinator", "producer", "state"),
@@ -85,8 +88,12 @@ def hanging(options: Namespace) -> None:
 
 def terminate(options: Namespace) -> None:
     with connect(options) as cluster:
-        transactions.describe(cluster, options.id)  # an unknown id is refused
+        _, found = transactions.describe(cluster, options.id)   # an unknown id is refused
         confirm(options, f"aborting the transaction of {options.id}", options.id)
         if not options.dry_run:
             transactions.terminate(cluster, options.id)
-    done(options, f"aborted the transaction of {options.id}")
+    if found.transaction_state == "Ongoing":
+        done(options, f"aborted the transaction of {options.id}")
+    else:
+        done(options, f"fenced the producer of {options.id}; it had no open transaction (state:"
+                      f" {found.transaction_state})")

@@ -79,7 +79,9 @@ def list_all(options: Namespace) -> None:
                 "state": one.state,
                 "protocol": one.protocol_type,
             }
-            if options.output in (None, "wide", "table") and one.type in ("classic", "consumer"):
+            if options.output != "name":
+                row |= dict.fromkeys(("lag", "uncommitted"))
+            if options.output != "name" and one.type in ("classic", "consumer"):
                 try:
                     found = lag_of(cluster, groups.describe(cluster, one.id))
                     total = groups.total_lag(part["lag"] for part in found)
@@ -125,20 +127,18 @@ def describe(options: Namespace) -> None:
                     + f", {counted(left, 'partition')} without a committed offset" * (left > 0)
                 )
             rows += found
+    columns = ["topic", "partition", "offset", "end", "lag", "client"]
+    if len(options.group) > 1:
+        columns.insert(0, "group")
     if options.members:
         show(options, ("member", "group", "client", "host", "partitions"), rows, ("instance",))
     elif options.output == "name":
         for place in rows:
             print(f"{place['topic']}:{place['partition']}")
     elif options.output in (None, "table") and rows:
-        table(("topic", "partition", "offset", "end", "lag", "client"), rows)
+        table(columns, rows)
     elif options.output not in (None, "table") or rows:
-        show(
-            options,
-            ("topic", "partition", "offset", "end", "lag", "client"),
-            rows,
-            ("member", "host"),
-        )
+        show(options, columns, rows, ("member", "host"))
 
 
 def similar_groups(cluster: ClusterClient, group_id: str) -> str:

@@ -101,6 +101,23 @@ ARGUMENTS: dict[str, Callable[[str], object]] = {**VALUES, "TOPIC": topic_name}
 """The argparse types of arguments without a flag."""
 
 
+LAST_COUNTS = {"--bootstrap-server", "--command-config", "--timeout", "--output"}
+"""Of these flags, the last one counts: a shell's alias may contain them."""
+
+
+class Once(argparse.Action):
+    """Stores the value of a flag that may be given once only. A second value would replace the
+    first one silently, so that the command would do less than was asked."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{self.option_strings[0]} is given twice")
+        setattr(namespace, self.dest, values)
+
+
 def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int:
     """Prints the commands of a noun. Returns the exit status."""
     verbs = {one.words: one.about for one in commands.values() if one.words.startswith(f"{noun} ")}
@@ -190,6 +207,7 @@ def add(parser: argparse.ArgumentParser, flag: Flag) -> None:
             settings["metavar"] = flag.metavar
         if flag.names[0] not in MAY_BE_EMPTY and not flag.choices:
             settings["type"] = VALUES.get(flag.metavar, nonempty)
+        settings["action"] = "store" if flag.names[0] in LAST_COUNTS else Once
         if flag.many:
             settings["action"] = "append"
             settings["default"] = []

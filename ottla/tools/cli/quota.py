@@ -33,6 +33,8 @@ def entity_of(words: list[str]) -> tuple[dict[str, str | None], list[str]]:
         kind, _, name = rest[0].partition("/")
         if kind not in KINDS or not name:
             break
+        if KINDS[kind] in entity:
+            raise WrongUsage(f"{rest[0]}: {kind}/ is given twice; quotas are set for one {kind}")
         entity[KINDS[kind]] = None if name == "default" else name
         rest.pop(0)
     if not entity or not rest:

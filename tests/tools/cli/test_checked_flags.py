@@ -77,6 +77,13 @@ def refused(ottla: Ottla, line: str, said: str) -> None:
     ("produce t -K ''", "--key-delimiter '': expected one or more characters"),
     ("topic create t -c flush.ms=1 -c flush.ms=2", "--config flush.ms is given twice"),
     ("config set topic/t retention.ms=1d retention.ms=2d", "setting retention.ms is given twice"),
+    ("topic trim t --partition 0 --partition 1 --before end", "--partition is given twice"),
+    ("cluster check --without 1 --without 2", "--without is given twice"),
+    ("acl add User:a read topic/t --host 1.1.1.1 --host 1.1.1.2", "--host is given twice"),
+    ("acl list --principal User:a --principal User:b", "--principal is given twice"),
+    ("quota set user/a user/b consumer_byte_rate=1", "user/b: user/ is given twice; quotas are"),
+    ("quota delete client/a client/b consumer_byte_rate", "client/b: client/ is given twice"),
+    ("topic create t -p 1 --partitions=2", "--partitions is given twice"),
     ("topic browse --partition 0", "--partition was given without a topic"),
     ("server status --data-dir d -b {}", "--data-dir and --bootstrap-server exclude each other"),
     ("server connections --url http://h -b {}", "--url and --bootstrap-server exclude each other"),
@@ -85,6 +92,11 @@ def test_flags_of_which_one_would_have_no_effect_are_refused(
     ottla: Ottla, line: str, said: str
 ) -> None:
     refused(ottla, line.replace("{}", ottla.address), said)
+
+
+def test_of_a_flag_that_an_alias_may_contain_the_last_one_counts(ottla: Ottla) -> None:
+    ottla.ok(f"cluster info -b localhost:1 -o wide --timeout 1 -b {ottla.address} -o json"
+             " --timeout 5")
 
 
 @pytest.mark.parametrize(("line", "said"), [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.client.command_line import INT32_MOST, is_number
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
 
+ANY_DIRECTORY = "any"
+"""In a plan, the broker chooses the log directory."""
 SHOWN = 5
 """How many refusals are printed individually."""
 
@@ -86,10 +89,38 @@ def wanted_replicas(part: topics.Partition, moving: partitions.Moving | None) ->
 
 def start(options: Namespace) -> None:
     plan = reassignment_plan.read(options.plan)
+    if any(path != ANY_DIRECTORY for item in plan.values() for path in item.directories):
+        raise ClientError(
+            f"{options.plan} names log directories, and this command would ignore them: use `ottla"
+            " kafka-reassign-partitions --execute`, or `ottla cluster drain`")
     with connect(options) as cluster:
-        if not options.dry_run:
+        if options.dry_run:
+            rehearse(cluster, {place: item.replicas for place, item in plan.items()})
+        else:
             refuse(partitions.reassign(cluster, {p: item.replicas for p, item in plan.items()}))
     done(options, f"started moving {counted(len(plan), 'partition')}")
+
+
+def rehearse(cluster: ClusterClient, wanted: Mapping[Place, Sequence[int]]) -> None:
+    """Raises ClientError if brokers would refuse a move, because they do not know its partition or
+    one of its new brokers."""
+    live = {*cluster.live()}
+    known = {
+        (topic.name, part.index): part.replicas
+        for topic in topics.describe(cluster, {name for name, _ in wanted}) if not topic.error
+        for part in topic.partitions
+    }
+    results: dict[Place, tuple[int, str | None]] = {}
+    for place, replicas in wanted.items():
+        away = [node for node in replicas if node not in live and node not in known.get(place, ())]
+        if place not in known:
+            results[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
+        elif away:
+            results[place] = (
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {away[0]} is not running")
+        else:
+            results[place] = 0, None
+    refuse(results, accepted="")
 
 
 def cancel(options: Namespace) -> None:
@@ -102,8 +133,11 @@ def cancel(options: Namespace) -> None:
     done(options, f"stopped moving {counted(len(wanted), 'partition')}")
 
 
-def refuse(results: dict[Place, tuple[int, str | None]]) -> None:
-    """Raises an error that lists the refused partitions, if there are any."""
+def refuse(
+    results: dict[Place, tuple[int, str | None]], accepted: str = " (and accepted for the others)"
+) -> None:
+    """Raises an error that lists the refused partitions, if there are any. `accepted` is its text
+    about the other partitions."""
     failed = {place: result for place, result in results.items() if result[0]}
     if len(failed) == len(results) == 1:
         [((topic, index), (code, message))] = failed.items()
@@ -113,7 +147,7 @@ def refuse(results: dict[Place, tuple[int, str | None]]) -> None:
         more = [f"and {counted(len(said) - SHOWN, 'other')}"] if len(said) > SHOWN else []
         raise ClientError(
             f"the change was refused for {len(failed)} of {len(results)} partitions"
-            f"{' (and accepted for the others)' if len(failed) < len(results) else ''}: "
+            f"{accepted if len(failed) < len(results) else ''}: "
             + "; ".join([*said[:SHOWN], *more])
         )
 
@@ -175,14 +209,22 @@ def rehearse_election(
             })
     changes = sum(row["leader"] != row["elected"] for row in rows)
     print_rows(options, ("topic", "partition", "leader", "elected"), rows)
+    if any(row["elected"] is None for row in rows):
+        print("where no leader is shown, the replica with the longest log would be elected",
+              file=sys.stderr)
     done(options, f"changed {counted(changes, 'leader')}")
     return 0
 
 
-def winner(part: topics.Partition, *, unclean: bool) -> int:
-    """The leader after an election; the current leader if no election is needed or possible."""
-    if unclean:
-        if part.leader >= 0:
-            return part.leader
-        return next(iter([*part.isr, *part.replicas]), -1)
-    return part.replicas[0] if part.replicas and part.replicas[0] in part.isr else part.leader
+def winner(part: topics.Partition, *, unclean: bool) -> int | None:
+    """The leader after an election; the current leader if no election is needed or possible. None
+    if the lengths of the logs decide."""
+    if not unclean:
+        first = part.replicas[0] if part.replicas else -1
+        return first if first in part.isr and first not in part.offline else part.leader
+    if part.leader >= 0:
+        return part.leader
+    running = [node for node in part.replicas if node not in part.offline]
+    if len(running) > 1:
+        return None
+    return running[0] if running else -1

@@ -24,6 +24,7 @@ from ottla.wire.wording import counted
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
+POLICY = "cleanup.policy"
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -160,11 +161,30 @@ def trim(options: Namespace) -> None:
             indexes = [options.partition]
         below = {(options.topic, index): before for index in indexes}
         offsets.check_not_beyond(cluster, below)
+        check_trimmable(cluster, topic)
         confirm(options, f"deleting records of {options.topic}", options.topic)
         if not options.dry_run:
             offsets.delete_or_raise(cluster, below)
     shown = ", ".join(map(str, indexes))
     done(options, f"trimmed {options.topic} before {options.before}: partitions {shown}")
+
+
+def check_trimmable(cluster: ClusterClient, topic: topics.Topic) -> None:
+    """Raises ClientError for a topic whose records brokers do not delete on request. Its settings
+    are not checked if the user may not read them."""
+    if topic.internal:
+        raise ClientError(f"{topic.name} is an internal topic; its records cannot be deleted")
+    try:
+        found = configs.describe_many(cluster, configs.TOPIC, [topic.name], keys=[POLICY])
+    except Refused as refused:
+        if refused.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return
+        raise
+    for item in found[topic.name]:
+        if item.name == POLICY and "delete" not in (item.value or "").split(","):
+            raise ClientError(
+                f"records of {topic.name} cannot be deleted: its {POLICY} is {item.value!r}, which"
+                " does not contain 'delete'")
 
 
 def delete(options: Namespace) -> None:

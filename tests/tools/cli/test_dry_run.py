@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.tools.admin.topics import Partition
 from ottla.tools.cli.grammar import parser_of
+from ottla.tools.cli.reassign import winner
 from ottla.tools.commands.table import read
 from tests.tools.cli.ottla_command import Ottla
 
@@ -27,6 +29,7 @@ APART = {"server dev", "cluster start", "console", "kcat"}   # servers; kcat has
 def stock(ottla: Ottla) -> None:
     ottla.ok("topic create orders --partitions 2 --config max.message.bytes=1000")
     ottla.ok("produce orders --partition 0", b"a\nb\nc\n")
+    ottla.ok("topic create compacted --config cleanup.policy=compact")
     ottla.ok("acl add User:alice read topic/orders")
     ottla.ok("consume orders -G team -o beginning -n 1 -p 0")
 
@@ -112,6 +115,8 @@ def test_what_would_be_sent_is_counted(ottla: Ottla) -> None:
     ("topic delete nothing", b"", "topic 'nothing' not found"),
     ("group delete nobody", b"", "group 'nobody' not found"),
     ("topic trim orders --before 9", b"", "orders-0: offset out of range: 9 is not one of the"),
+    ("topic trim compacted --before 0", b"", "its cleanup.policy is 'compact', which does not"),
+    ("topic trim __consumer_offsets --before 0", b"", "__consumer_offsets is an internal topic"),
     ("acl add User:a read topic/t -b localhost:1", b"", "cannot reach a broker"),
     ("user set a -b localhost:1", b"secret\n", "cannot reach a broker"),
 ])
@@ -120,6 +125,53 @@ def test_what_a_broker_would_refuse_is_refused(
 ) -> None:
     done = ottla(f"{line} --dry-run", stdin)
     assert done.status == 1 and said in done.err, done
+
+
+@pytest.mark.parametrize(("topic", "index", "replica", "said"), [
+    ("nothing", 0, 0, "nothing:0: there is no such partition"),
+    ("orders", 7, 0, "orders:7: there is no such partition"),
+    ("orders", 0, 77, "orders:0: broker 77 is not running"),
+])
+def test_a_move_that_brokers_would_refuse_is_refused(
+    ottla: Ottla, tmp_path: Path, topic: str, index: int, replica: int, said: str
+) -> None:
+    moves = [(topic, index, replica), ("orders", 1, 0)]
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [
+        {"topic": name, "partition": number, "replicas": [node]} for name, number, node in moves
+    ]}))
+    done = ottla(f"reassign start {plan} --dry-run")
+    assert done.status == 1 and said in done.err, done
+    assert "refused for 1 of 2 partitions" in done.err
+    assert "accepted" not in done.err       # nothing was sent
+
+
+@pytest.mark.parametrize("more", ["", " --dry-run"])
+def test_a_plan_with_log_directories_is_left_to_kafkas_tool(
+    ottla: Ottla, tmp_path: Path, more: str
+) -> None:
+    plan = tmp_path / "plan.json"
+    for directory, status in (("/disks/b", 1), ("any", 0)):
+        plan.write_text(json.dumps({"version": 1, "partitions": [
+            {"topic": "orders", "partition": 0, "replicas": [0], "log_dirs": [directory]}]}))
+        done = ottla(f"reassign start {plan}{more}")
+        assert done.status == status, done
+        assert ("kafka-reassign-partitions --execute" in done.err) == (directory != "any")
+
+
+@pytest.mark.parametrize(("leader", "isr", "offline", "preferred", "unclean"), [
+    (2, [1, 2, 3], [], 1, 2),           # an unclean election changes no partition with a leader
+    (-1, [1], [1], -1, None),           # the longest log decides between brokers 2 and 3
+    (-1, [1], [1, 2], -1, 3),           # the in-sync replica is not running
+    (-1, [1], [1, 2, 3], -1, -1),
+    (2, [2], [1], 2, 2),
+])
+def test_an_election_is_not_won_by_a_broker_that_is_away(
+    leader: int, isr: list[int], offline: list[int], preferred: int, unclean: int | None
+) -> None:
+    part = Partition(0, leader, 0, [1, 2, 3], isr, offline=offline)
+    assert winner(part, unclean=False) == preferred
+    assert winner(part, unclean=True) == unclean
 
 
 def test_a_missing_topic_is_skipped_as_without_the_dry_run(ottla: Ottla) -> None:

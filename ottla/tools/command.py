@@ -8,6 +8,7 @@ returns the exit status. `cli/grammar.py` runs the commands of the table (`comma
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from importlib import import_module
@@ -77,6 +78,8 @@ def run(given: list[str]) -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         words, typed = with_numbers(given)
         return int(import_module("ottla.broker.main").main(words, typed))
+    if sys.stdin is None:                       # closed, as by `<&-`: for commands, it is empty
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     if given[:2] != ["topic", "browse"]:        # browse escapes text itself
         from ottla.tools.printable import guard_terminal
 

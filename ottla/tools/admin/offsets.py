@@ -41,6 +41,12 @@ class ListedOffset(NamedTuple):
         """The offset; None after an error."""
         return None if self.error else self.offset
 
+    @property
+    def found(self) -> int | None:
+        """The offset; None after an error, or if no record has the requested time or a later one.
+        """
+        return None if self.error or self.offset < 0 else self.offset
+
 
 def at(
     cluster: ClusterClient, wanted: Mapping[Place, int], *, committed: bool = False

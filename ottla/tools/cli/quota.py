@@ -126,7 +126,12 @@ def users(options: Namespace) -> None:
 def password_of(options: Namespace) -> str:
     """Reads the password. It is never on the command line, where other users could see it."""
     if options.password_file:
-        text = Path(options.password_file).read_text(encoding="utf-8").rstrip("\n")
+        try:
+            text = Path(options.password_file).read_text(encoding="utf-8").rstrip("\n")
+        except UnicodeDecodeError as wrong:
+            raise ClientError(
+                f"the file {options.password_file} is not UTF-8 text: {wrong.reason} at byte"
+                f" {wrong.start}") from None
     elif sys.stdin.isatty():
         text = getpass.getpass(f"password of {options.user}: ")
         if getpass.getpass("the same again: ") != text:

@@ -69,6 +69,14 @@ def list_topics(options: Namespace) -> None:
         raise WrongUsage(f"{options.pattern!r} is not a regular expression: {wrong}") from wrong
     with connect(options) as cluster:
         metadata = sorted(cluster.metadata().topics, key=lambda topic: str(topic.name))
+    fitting = [topic for topic in metadata if fits(topic.name)]
+    listed = [topic for topic in fitting if options.internal or not topic.is_internal]
+    if options.pattern and not listed:
+        if fitting:
+            hint = "only internal topics match it; --internal lists them"
+        else:
+            hint = "it must match the whole name, as in 'orders.*'"
+        print(f"no topic matches {options.pattern!r}: {hint}", file=sys.stderr)
     show(
         options,
         ("topic", "partitions", "replicas"),
@@ -80,8 +88,7 @@ def list_topics(options: Namespace) -> None:
                 "id": show_uuid(topic.topic_id),
                 "internal": topic.is_internal,
             }
-            for topic in metadata
-            if fits(topic.name) and (options.internal or not topic.is_internal)
+            for topic in listed
         ),
         ("id", "internal"),
     )
@@ -228,7 +235,7 @@ def show_offsets(options: Namespace) -> None:
             {
                 "topic": place[0],
                 "partition": place[1],
-                **{name: answers[name][place].known for name in columns},
+                **{name: answers[name][place].found for name in columns},
             }
             for place in places
         ),

@@ -25,6 +25,16 @@ def test_an_empty_password_is_refused_with_what_to_do_instead(
         assert f"{where} has no password" in done.err and "--password-file FILE" in done.err
 
 
+def test_a_password_file_that_is_no_text_is_refused_in_one_line(
+    ottla: Ottla, tmp_path: Path
+) -> None:
+    (tmp_path / "binary").write_bytes(b"secret\xff")
+    done = ottla(f"user set alice --password-file {tmp_path / 'binary'}")
+    assert (done.status, done.err) == (1, (
+        f"ottla user set: the file {tmp_path}/binary is not UTF-8 text: invalid start byte at byte"
+        " 6\n"))
+
+
 @pytest.mark.parametrize(("again", "status"), [("her-secret", 0), ("her-secert", 1)])
 def test_a_password_that_is_typed_twice_is_set(ottla: Ottla, again: str, status: int) -> None:
     master, slave = pty.openpty()

@@ -175,7 +175,7 @@ def common_flags(command: Command) -> list[Flag]:
             table.parse_flag("--command-config FILE  a property file with settings of the client"),
             table.parse_flag("--timeout SECONDS  how long to try if no broker can be reached"
                              " (default: 5, or 2 if every address refuses connections), and how"
-                             " long a broker may take to answer (default: 30)"),
+                             " long a broker may take to answer (default: 30, at least 1)"),
         ]
     if "prints" in command.marks:
         found.append(table.parse_flag("--output -o {table,wide,json,jsonl,name}  the format"))

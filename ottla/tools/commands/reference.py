@@ -25,12 +25,17 @@ Other pages describe `ottla server start` ([operations.md](operations.md)), `ott
 `localhost:9092`; so does `ottla pipeline NAME`. Data go to stdout, messages to stderr. The exit
 status is 0 if the command was done, 1 if it was refused or failed, 2 if the command line is wrong.
 Only the broker knows which settings and values it accepts: if it refuses one, the status is 1.
-Commands that change something have `--dry-run`. A command asks for confirmation if its changes
-cannot be undone; if standard input is not a terminal, it needs `--yes` instead. After Ctrl-C or
-SIGTERM every command ends cleanly, with status 130 or 143. For `server start`, `cluster start` and
-`console`, a signal is the normal end: their status is then 0. If the reader of a command's output
-closes the pipe, as `head -1` does, the command ends without a message, with status 1. `ottla kcat`
-and the commands with Kafka's names have the exit statuses of kcat and of Kafka's tools.
+Commands that change something have `--dry-run`. A command that has `--yes` asks for confirmation
+before its changes, which cannot be undone; if standard input is not a terminal, it needs `--yes`
+instead. Only `group reset` does not ask: without `--yes`, it shows what it would do. After Ctrl-C
+or SIGTERM every command ends cleanly, with status 130 or 143. For `server start`, `cluster start`
+and `console`, a signal is the normal end: their status is then 0. If the reader of a command's
+output closes the pipe, as `head -1` does, the command ends without a message, with status 1.
+`ottla kcat` and the commands with Kafka's names have the exit statuses of kcat and of Kafka's
+tools.
+
+A flag may be given twice only if its help says so, or if it is `--bootstrap-server`,
+`--command-config`, `--timeout` or `--output`: of these, the last one counts.
 
 `--output` (`-o`) chooses the format everywhere. A time is `@2026-01-31T12:00:00` or
 `@MILLISECONDS`; the `@` may be left out where only a time is possible. Durations and sizes take

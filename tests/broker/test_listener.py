@@ -132,7 +132,8 @@ def slow_is_seen(broker: RunningBroker) -> bool:
 
 
 def test_a_silent_client_is_closed_after_its_time(data: Path) -> None:
-    with RunningBroker(data, **{"connections.max.idle.ms": 1}) as broker:
+    settings = {"connections.max.idle.ms": 1, "connection.failed.authentication.delay.ms": 0}
+    with RunningBroker(data, **settings) as broker:
         with WireClient(broker.address) as silent:
             assert is_served(silent)
             broker.loop_clock.passed_seconds += 3600

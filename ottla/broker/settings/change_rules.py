@@ -17,7 +17,12 @@ from ottla.broker.settings.listener_settings import (
     bare_name,
     is_dynamic,
 )
-from ottla.broker.settings.topic import TopicConfig, check_topic_configs, defaults
+from ottla.broker.settings.topic import (
+    RETENTION_OF_NOTHING,
+    TopicConfig,
+    check_topic_configs,
+    defaults,
+)
 from ottla.replication.controller.configs import ConfigRules
 from ottla.wire.errors import InvalidConfig, InvalidRequest, ProtocolError
 from ottla.wire.patterns import InvalidPattern, compiled
@@ -155,6 +160,8 @@ def _check_broker_value(name: str, text: str, setting: Setting) -> None:
             raise SettingsError(name, "must be at least 1, or nobody could connect")
         if name == "log.cleaner.dedupe.buffer.size" and value < CLEANER_MEMORY_MIN:
             raise SettingsError(name, f"must be at least {CLEANER_MEMORY_MIN}")
+        if name == "log.retention.ms" and value == 0:
+            raise SettingsError(name, RETENTION_OF_NOTHING)
     except SettingsError as error:
         raise InvalidRequest(str(error)) from error
 

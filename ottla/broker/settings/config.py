@@ -109,7 +109,7 @@ class BrokerConfig(BrokerSettings):
         for check in (
             partial(self._check_ids, problems.names), self._read_super_users,
             self._read_addresses, self._check_groups, self._check_cluster, self._check_classes,
-            self._check_http,
+            self._check_http, self._check_idle_time,
         ):
             with problems:
                 check()
@@ -187,6 +187,16 @@ class BrokerConfig(BrokerSettings):
             known = " and ".join(sorted(METRICS_FAMILIES))
             text = f"{min(strange)!r} is not available, only {known} are"
             raise SettingsError("ottla.metrics.compat", text)
+
+    def _check_idle_time(self) -> None:
+        delay_ms = self.connection_failed_authentication_delay_ms
+        if 0 <= self.connections_max_idle_ms <= delay_ms:
+            raise SettingsError(
+                "connection.failed.authentication.delay.ms",
+                f"is {delay_ms}, but has to be less than"
+                f" connections.max.idle.ms={self.connections_max_idle_ms}: otherwise a client may"
+                " be disconnected before it learns that its login has failed",
+            )
 
     def _check_http(self) -> None:
         self.max_connections_by_host = limits_by_host(self.max_connections_per_ip_overrides)

@@ -224,6 +224,13 @@ def defaults(layers: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return {name: text for name, text in values.items() if text is not None}
 
 
+RETENTION_OF_NOTHING = (
+    "must not be 0: records of topics without a retention.ms of their own would be deleted at once;"
+    " -1 keeps records for ever"
+)
+"""Kafka refuses this value as the broker's default, but accepts it as the setting of a topic."""
+
+
 def check_defaults(properties: Mapping[str, str]) -> None:
     """Raise SettingsError about the first of a broker's properties that gives topics a default that
     they cannot have."""
@@ -231,7 +238,9 @@ def check_defaults(properties: Mapping[str, str]) -> None:
         for name, factor in synonyms_of(declared.name):
             if name in properties:
                 try:
-                    declared.parse(convert_unit(properties[name], factor))
+                    value = declared.parse(convert_unit(properties[name], factor))
+                    if declared.name == "retention.ms" and value == 0:
+                        raise SettingsError(name, RETENTION_OF_NOTHING)
                 except SettingsError as error:
                     problem = str(error).removeprefix(f"{declared.name}: ")
                     raise SettingsError(name, problem) from error

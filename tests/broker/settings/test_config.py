@@ -373,3 +373,24 @@ def test_milliseconds_hide_minutes_and_minutes_hide_hours() -> None:
     assert config(hours, minutes).topic_defaults()["retention.ms"] == "120000"
     assert config(hours, minutes, millis).topic_defaults()["retention.ms"] == "3"
     assert config("log.retention.hours=-1").topic_defaults()["retention.ms"] == "-1"
+
+
+@pytest.mark.parametrize("unit", ["ms", "minutes", "hours"])
+def test_no_default_deletes_the_records_of_all_topics_at_once(unit: str) -> None:
+    """As in Kafka, which accepts 0 only as the setting of a topic."""
+    name = f"log.retention.{unit}"
+    with pytest.raises(SettingsError, match=f"{name}: must not be 0"):
+        BrokerConfig({name: "0"})
+    assert BrokerConfig({name: "-1"}) and BrokerConfig({name: "1"})
+    hidden = BrokerConfig({"log.retention.hours": "0", "log.retention.ms": "1"})
+    assert hidden.topic_defaults()["retention.ms"] == "1"
+
+
+def test_a_failed_login_is_answered_before_its_connection_is_idle_for_too_long() -> None:
+    """As in Kafka. Otherwise clients would not learn why they are disconnected."""
+    delay, idle = "connection.failed.authentication.delay.ms", "connections.max.idle.ms"
+    for idle_ms in ("0", "100", "99"):
+        with pytest.raises(SettingsError, match=f"{delay}: is 100, but has to be less than {idle}"):
+            BrokerConfig({idle: idle_ms})
+    assert BrokerConfig({idle: "101"}) and BrokerConfig({idle: "-1"})
+    assert BrokerConfig({idle: "1", delay: "0"})

@@ -209,6 +209,7 @@ def test_the_log_says_that_a_setting_of_the_controller_has_no_effect_for_one_bro
         {"listener_name_plaintext_max_connections": 0},
         {"listener_name_plaintext_max_connection_creation_rate": "fast"},
         {"log_retention_ms": -2},
+        {"log_retention_ms": 0},
         {"message_max_bytes": -5},
         {"log_retention_hours": 1},
         {"transaction_max_timeout_ms": 5000},

@@ -265,10 +265,18 @@ def unpacked(letters: str) -> Callable[[bytes], bytes]:
 
 
 def moment(modifier: str) -> Written:
-    """The function for %d{…}, which writes a time in UTC (strftime[…]) or in milliseconds."""
+    """The function for %d{…}, which writes a time in UTC (strftime[…]) or in milliseconds. A time
+    after the year 9999 is written in milliseconds."""
     if modifier.startswith("go"):
         raise WrongUsage("--format: %d{go[…]} is not supported: use %d{strftime[%F %T]}")
     if not modifier.startswith("strftime"):
         return number_form(modifier, "d")
     layout = enclosed(modifier.removeprefix("strftime"), "d")
-    return lambda value: datetime.fromtimestamp(value / 1000, UTC).strftime(layout).encode()
+
+    def write(value: int) -> bytes:
+        try:
+            return datetime.fromtimestamp(value / 1000, UTC).strftime(layout).encode()
+        except (ValueError, OverflowError, OSError):    # such as microseconds in place of ms
+            return decimal(value)
+
+    return write

@@ -37,6 +37,13 @@ def test_what_is_missing_has_no_bytes() -> None:
     assert formatted("%k|%v|%K|%V{ascii}|%e|%v{hex}")(empty) == b"||-1|0|-1|"
 
 
+@pytest.mark.parametrize("timestamp", [1_700_000_000_123_000, (1 << 63) - 1, -1 << 63])
+def test_a_time_that_no_calendar_has_is_printed_in_milliseconds(timestamp: int) -> None:
+    """Programs write microseconds by mistake; all other records can still be printed."""
+    record = SimpleNamespace(**{**RECORD, "timestamp": timestamp})
+    assert formatted("%d{strftime[%F]}")(record) == b"%d" % timestamp
+
+
 @pytest.mark.parametrize("text", [
     "%Q", "%", "%v{", "%v{rot13}", "%o{hex3}", "%o{big4}", "%v{unpack}", "%v{unpack[z]}",
     "%v{unpack[sb]}", "%d{go[2006]}", "%d{strftime}", "%R{hex}", "%h{%Q}", "%v{unpack#b}",

@@ -28,7 +28,7 @@ def run(options: Options) -> int:
     for flag, properties in (("consumer.config", source), ("producer.config", target)):
         if not properties.get("bootstrap.servers"):
             raise UsageError(f"--{flag} {options.one(flag)}: bootstrap.servers is missing")
-    wanted = flags(pattern.replace(",", "|"), once=options.has("once"))
+    wanted = flags(one_of(pattern), once=options.has("once"))
     mirror_between(wanted, source, target)
     return 0
 
@@ -47,12 +47,19 @@ def flags(topics: str, groups: str = "", prefix: str = "", *, once: bool = False
     )
 
 
+def one_of(patterns: str, but: str = "") -> str:
+    """The regular expression for names that match one of these patterns, but none of `but`. Commas
+    separate patterns, and spaces around them do not count."""
+    joined = "|".join(part.strip() for part in patterns.split(",") if part.strip())
+    return rf"(?!(?:{one_of(but)})\Z)(?:{joined})" if but.strip() else joined
+
+
 def flow(properties: dict[str, str], once: bool) -> None:
     """Copies along the one flow `A->B` that a file of MirrorMaker 2 enables."""
     flows = [
         name.removesuffix(".enabled")
         for name, value in properties.items()
-        if "->" in name and name.endswith(".enabled") and value.strip() == "true"
+        if "->" in name and name.endswith(".enabled") and value.strip().lower() == "true"
     ]
     if len(flows) != 1:
         raise UsageError(
@@ -61,9 +68,16 @@ def flow(properties: dict[str, str], once: bool) -> None:
     one, other = (name.strip() for name in flows[0].split("->", 1))
     policy = properties.get("replication.policy.class", "")
     prefix = "" if policy.endswith("IdentityReplicationPolicy") else f"{one}."
-    topics = properties.get(f"{flows[0]}.topics", properties.get("topics", ".*"))
-    groups = properties.get(f"{flows[0]}.groups", properties.get("groups", ".*"))
-    wanted = flags(topics.replace(",", "|"), groups.replace(",", "|"), prefix, once=once)
+
+    def of_flow(what: str) -> str:
+        """The names that the flow copies, without those that the file excludes."""
+        def given(name: str, default: str) -> str:
+            return properties.get(f"{flows[0]}.{name}", properties.get(name, default))
+
+        former = given(f"{what}.blacklist", "")         # Kafka's former name
+        return one_of(given(what, ".*"), given(f"{what}.exclude", former))
+
+    wanted = flags(of_flow("topics"), of_flow("groups"), prefix, once=once)
     mirror_between(wanted, of_cluster(properties, one), of_cluster(properties, other))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.tools.cli.mirror import Mirror
 from ottla.tools.stream.mirror_progress import Progress
 from tests.broker.running import RunningBroker
 from tests.documents import ROOT
@@ -94,6 +95,32 @@ def test_kafkas_flags_mirror_too(ottla: Ottla, target: Ottla, tmp_path: Path) ->
     )
     ottla.ok(["kafka-mirror-maker", str(tmp_path / "mm2"), "--once"])
     assert target.ok("consume a.old -e").split() == ["1", "2"]
+
+
+@pytest.mark.parametrize(("lines", "copied"), [
+    ("a->b.topics=mm-one, mm-two", {"mm-one", "mm-two"}),
+    ("topics=mm-one\na->b.enabled=True", {"mm-one"}),
+    ("topics=mm-.*\ntopics.exclude=mm-two, .*-three", {"mm-one"}),
+    ("topics=mm-.*\na->b.topics.exclude=mm-one\ntopics.exclude=mm-two", {"mm-two", "mm-three"}),
+    ("topics=mm-.*\ntopics.blacklist=mm-t.*", {"mm-one"}),
+    ("topics=mm-.*\ntopics.exclude=", {"mm-one", "mm-two", "mm-three"}),
+])  # fmt: skip
+def test_a_property_file_of_mirrormaker_2_chooses_and_excludes_topics(
+    ottla: Ottla, target: Ottla, tmp_path: Path, lines: str, copied: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = ottla.ok("topic list -o name").split()
+    for topic in {"mm-one", "mm-two", "mm-three"}.difference(known):
+        ottla.ok(f"topic create {topic}")
+    (tmp_path / "mm2").write_text(
+        f"clusters=a,b\na.bootstrap.servers={ottla.address}\nb.bootstrap.servers={target.address}\n"
+        f"a->b.enabled=true\n{lines}\n"
+    )
+    chosen: set[str] = set()
+    monkeypatch.setattr(Mirror, "make", lambda _, name, count: chosen.add(name))
+    monkeypatch.setattr(Mirror, "copy", lambda _: None)
+    ottla.ok(["kafka-mirror-maker", str(tmp_path / "mm2"), "--once"])
+    assert chosen == copied
 
 
 def test_offsets_translate_across_gaps() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ DEPRECATED = {
     "consumer.config": "command-config",
 }
 FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter", "LoggingMessageFormatter")
+COMMA = re.compile(r",(?![^{]*\})")
+"""A comma between patterns; a comma in a{1,2} belongs to one pattern."""
 TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 
 
@@ -92,6 +95,14 @@ def consumer_properties(options: Options) -> dict[str, str]:
             "'--consumer-property', or via '--consumer.config') do not match. "
             f"Detected group ids: {shown}"
         )
+    if groups and options.has("partition"):
+        raise UsageError("Options group and partition cannot be specified together.")
+    reset = properties.get("auto.offset.reset", "earliest")
+    if options.has("from-beginning") and reset != "earliest":
+        raise Failed(
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}',"
+            " please remove one option"
+        )
     return properties
 
 
@@ -99,21 +110,22 @@ def reading(options: Options, properties: Mapping[str, str]) -> Reading:
     """The partitions to read."""
     offset = options.one("offset", "latest").lower()
     start = EARLIEST if offset == "earliest" or options.has("from-beginning") else LATEST
-    if properties.get("auto.offset.reset") == "earliest":
-        start = EARLIEST
+    if properties.get("auto.offset.reset") == "earliest" and not options.has("partition"):
+        start = EARLIEST        # with --partition, only flags say where to begin
     if offset.isdecimal():
         start = int(offset)
     include = options.one("include") or options.one("whitelist")
     java_regex(include)             # raises Failed for text that is no pattern
+    idle = options.number("timeout-ms", -1)
     return Reading(
         topics=[options.one("topic")] if options.has("topic") else [],
-        pattern=include.replace(",", "|"),
+        pattern=COMMA.sub("|", include),
         group=options.one("group") or properties.get("group.id", ""),
         start=start,
-        stored=False,
+        committed=properties.get("isolation.level") == "read_committed",
         all_exist=False,        # Kafka's tool waits for a missing partition
         partitions=[options.number("partition", 0)] if options.has("partition") else None,
-        idle_ms=options.number("timeout-ms", 0) if options.has("timeout-ms") else None,
+        idle_ms=idle if idle >= 0 else None,
     )
 
 

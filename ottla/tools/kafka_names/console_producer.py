@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 TOOL = "kafka-console-producer"
 SETTINGS = {
     "timeout": "linger.ms",
-    "max-partition-memory-bytes": "batch.size",
     "batch-size": "batch.size",
+    "max-partition-memory-bytes": "batch.size",     # takes precedence over --batch-size
     "max-memory-bytes": "buffer.memory",
     "max-block-ms": "max.block.ms",
     "message-send-max-retries": "retries",
@@ -111,8 +111,11 @@ def reader_properties(options: Options) -> dict[str, str]:
 
 
 def producer_settings(options: Options) -> dict[str, str]:
-    """The properties of the producer, from a file and from flags."""
+    """The properties of the producer: from a file, from --command-property, and from flags. As in
+    Kafka's tool, the latter take precedence over the former."""
     properties = {"linger.ms": "1000", **properties_of(options)}
+    for flag in ("producer-property", "command-property"):
+        properties.update(pairs(options.all(flag), f"--{flag}"))
     for flag, name in SETTINGS.items():
         if options.has(flag):
             properties[name] = options.one(flag)
@@ -124,8 +127,6 @@ def producer_settings(options: Options) -> dict[str, str]:
                 f"be one of: {', '.join(CODECS)}"
             )
         properties["compression.type"] = codec
-    for flag in ("producer-property", "command-property"):
-        properties.update(pairs(options.all(flag), f"--{flag}"))
     acks_of(properties.get("acks", "all"))
     return properties
 

@@ -34,8 +34,9 @@ class Acknowledgements:
         """Handles librdkafka's result for one record."""
         if error is None:
             self.acked += 1
+            offset = -1 if message.offset() is None else message.offset()   # unknown with acks=0
             say("producer_send_success", key=key, value=value, topic=self.topic,
-                partition=message.partition(), offset=message.offset())  # fmt: skip
+                partition=message.partition(), offset=offset)  # fmt: skip
         else:
             self.failed(key, value, error.name(), error.str())
 
@@ -53,7 +54,8 @@ def run(options: Options) -> int:
     rate, keys = options.number("throughput", -1), options.number("repeating-keys", 0)
     prefix = f"{options.one('value-prefix')}." if options.has("value-prefix") else ""
     created = options.number("message-create-time", -1)
-    settings = {**properties_of(options), "acks": str(acks_of(options.one("acks", "-1")))}
+    # As in Kafka's tool, the file takes precedence over --acks.
+    settings = {"acks": str(acks_of(options.one("acks", "-1"))), **properties_of(options)}
     with connect(options) as cluster:
         cluster.any()                               # reports an unreachable broker at once
         writer, answers = Writer(cluster, settings), Acknowledgements(topic)

@@ -75,8 +75,8 @@ def consumer_settings(options: Options) -> dict[str, str]:
         raise Failed(
             f"Invalid value {policy} for configuration auto.offset.reset: expected earliest, latest"
             " or none")
-    properties = {"auto.offset.reset": "error" if policy == "none" else policy,
-             **properties_of(options), "group.protocol": protocol}  # fmt: skip
+    properties = {**properties_of(options), "group.protocol": protocol,
+                  "auto.offset.reset": "error" if policy == "none" else policy}  # fmt: skip
     if protocol == "classic":
         properties["session.timeout.ms"] = str(options.number("session-timeout", 30_000))
         if options.has("assignment-strategy"):

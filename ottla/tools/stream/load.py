@@ -354,7 +354,8 @@ def fetch(
             for topic in load.topics:
                 led.update(leaders(cluster, [topic]))
         if not at:
-            at.update(offsets.required(cluster, dict.fromkeys(led, load.start)))
+            at.update(offsets.required(
+                cluster, dict.fromkeys(led, load.start), committed=load.committed))
         try:
             for leader in sorted(set(led.values())):
                 for topic in load.topics:

@@ -189,6 +189,49 @@ def test_an_interrupt_in_the_middle_of_a_batch_is_an_end_too() -> None:
     assert shown.interrupted
 
 
+def test_a_call_of_the_jvm_that_fails_after_an_interrupt_is_made_again(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_run, "AGAIN_SECONDS", 0.0)
+    for name in ("isActive", "stop", "recentProgress"):
+
+        class Flaky(Query):
+            """After the interrupt, the first two calls of one method fail."""
+
+            left = 0
+
+            def __init__(self) -> None:
+                super().__init__(True, True)
+                self._jsq = SimpleNamespace(recentProgress=lambda: self.may_fail(
+                    "recentProgress", [report(0, 5)] if self.stopped else []))
+
+            def awaitTermination(self, _: float) -> None:
+                self.left = 2
+                raise KeyboardInterrupt
+
+            def may_fail(self, called: str, result: Any) -> Any:
+                if called == name and self.left:        # noqa: B023
+                    self.left -= 1
+                    raise ConnectionError("Answer from Java side is empty")
+                return result
+
+            @property
+            def isActive(self) -> bool:                 # type: ignore[override]
+                return bool(self.may_fail("isActive", True))
+
+            @isActive.setter
+            def isActive(self, _: bool) -> None:
+                pass
+
+            def stop(self) -> None:
+                self.may_fail("stop", None)
+                self.stopped = True
+
+        shown, query = query_run.Progress("t", False), Flaky()
+        assert query_run.run(query, shown, for_ever=True) == 5
+        assert shown.interrupted and query.stopped and not query.left
+
+
 def test_an_interrupt_while_a_query_starts_is_an_end_if_it_would_run_for_ever() -> None:
     def start() -> None:
         raise KeyboardInterrupt

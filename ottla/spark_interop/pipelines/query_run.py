@@ -29,6 +29,8 @@ TICK_SECONDS = 1.0
 JOIN_SECONDS = 1.0
 LOOK_SECONDS = 2.0  # the interval at which Contact tests whether a broker accepts connections
 LOOKS_SHARE = 0.1  # the share of time that these tests may take; dropped packets make them slow
+CALLS_MAX = 5  # calls of the JVM after an interrupt, until one succeeds
+AGAIN_SECONDS = 0.2  # the pause between them
 AWAY_SECONDS = 3.0  # a shorter outage is not reported
 # The two minutes in the next text are PATIENCE_SECONDS.
 AWAY = "no answer from the brokers yet; the pipeline waits for them for up to two minutes"
@@ -472,13 +474,13 @@ def run(
                 query.stop()
                 take_news()
             raise
-        failed = None if query.isActive else query.exception()
+        failed = _tried_again(lambda: None if query.isActive else query.exception())
         with progress.explaining(ENDING):
-            query.stop()
+            _tried_again(query.stop)
         if failed is not None:
             raise explained(failed, after_loss) from None
         progress.interrupted = True
-        take_news()
+        _tried_again(take_news)
     except Exception as error:
         query.stop()
         if watch is not None and "lost" in str(error):
@@ -498,6 +500,17 @@ def run(
         with progress.explaining(AWAY):
             watch()
     return rows
+
+
+def _tried_again(call: Callable[[], Any]) -> Any:
+    """What `call` returns; a failed call of the JVM is made again. An interrupt may leave py4j with
+    a connection that the JVM closes, so that one of the next calls fails."""
+    for _ in range(CALLS_MAX - 1):
+        try:
+            return call()
+        except Exception:
+            time.sleep(AGAIN_SECONDS)
+    return call()
 
 
 class News:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ottla.broker.settings.level_names import kafka_level
 from ottla.broker.settings.loggers import LEVELS
 from ottla.client.command_line import INT32_MOST, is_number
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, Refused
 from ottla.client.similar_names import similar
 from ottla.tools.admin import configs
 from ottla.tools.cli.bootstrap import connect
@@ -35,6 +36,11 @@ SCOPES = {
 }
 """The scopes of `kafka_settings`, by the kind of entity."""
 DEFAULTS = {"DEFAULT_CONFIG"}
+NOT_DYNAMIC = "Cannot update these configs dynamically"
+IN_THE_FILE = (
+    "write the property into the broker's settings file and send the broker SIGHUP. Its log says whether a"
+    " change needs a restart"
+)
 
 
 def entity_of(text: str) -> tuple[int, str]:
@@ -94,12 +100,24 @@ def set_values(options: Namespace) -> None:
         values = {logger: level_of(level) for logger, level in values.items()}
     if kind == configs.BROKER:
         check_spelling(values)
-    with connect(options) as cluster, as_typed(typed):
+    with connect(options) as cluster, as_typed(typed), advised():
         note = configs.alter(cluster, kind, name, values, dry_run=options.dry_run)
     shown = ", ".join(f"{key}={value}" for key, value in values.items())
     done(options, f"set {shown} of {options.entity}")
     if note:
         print(note, file=sys.stderr)
+
+
+@contextmanager
+def advised() -> Iterator[None]:
+    """If the broker refuses to change a setting at run time, adds what to do to the error's text.
+    """
+    try:
+        yield
+    except Refused as refused:
+        if NOT_DYNAMIC in str(refused):
+            refused.args = (f"{refused}; {IN_THE_FILE}", *refused.args[1:])
+        raise
 
 
 def level_of(word: str) -> str:
@@ -141,5 +159,6 @@ def reset(options: Namespace) -> None:
                 hint = similar(strange, known)
                 if hint or kind == configs.TOPIC:   # other kinds may have settings of plug-ins
                     raise ClientError(f"{options.entity} has no setting {strange!r}{hint}")
-        configs.alter(cluster, kind, name, {}, options.setting, dry_run=options.dry_run)
+        with advised():
+            configs.alter(cluster, kind, name, {}, options.setting, dry_run=options.dry_run)
     done(options, f"reset {', '.join(options.setting)} of {options.entity}")

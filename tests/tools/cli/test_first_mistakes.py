@@ -56,6 +56,18 @@ def test_producers_of_kafka_and_kcat_create_a_mistyped_topic_as_theirs_do_and_sa
     assert ottla(words, b"two\n").err == ""
 
 
+def test_a_setting_that_cannot_be_changed_at_run_time_is_one_of_the_file(ottla: Ottla) -> None:
+    [known] = json.loads(ottla.ok("cluster info -o json"))
+    entity, name = f"broker/{known['broker']}", "log.retention.check.interval.ms"
+    for line in (f"config set {entity} {name}=2s", f"config reset {entity} {name}"):
+        done = ottla(line)
+        assert done.status == 1 and done.err.endswith(
+            f": Cannot update these configs dynamically: [{name}]; write the property into the"
+            " broker's settings file and send the broker SIGHUP. Its log says if a change needs a"
+            " restart\n"
+        ), done
+
+
 def test_a_producer_without_input_creates_no_topic(ottla: Ottla) -> None:
     for line in ("kcat -b {} -P -t unasked", "kafka-console-producer --topic unasked"
                  " --bootstrap-server {}"):

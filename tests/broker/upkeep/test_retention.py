@@ -121,7 +121,8 @@ def test_the_log_says_what_retention_removed_where_the_page_says(
         start = one.retain()
     [said] = [line for line in caplog.records if f"begins at offset {start}" in line.getMessage()]
     page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-    assert f"the log lines of `{said.name}` say what retention removed" in page
+    lines = f"the log lines of `{said.name}`"
+    assert f"{lines} say up to which offset retention removed records" in page
 
 
 def test_after_a_crash_the_log_begins_where_its_first_segment_does(tmp_path: Path) -> None:

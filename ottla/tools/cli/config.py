@@ -38,8 +38,8 @@ SCOPES = {
 DEFAULTS = {"DEFAULT_CONFIG"}
 NOT_DYNAMIC = "Cannot update these configs dynamically"
 IN_THE_FILE = (
-    "write the property into the broker's settings file and send the broker SIGHUP. Its log says if"
-    " a change needs a restart"
+    "change it in the broker's settings file, and restart the broker (Ottla's brokers read the file"
+    " again at SIGHUP, too, and log whether a change needs a restart)"
 )
 
 

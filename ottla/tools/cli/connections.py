@@ -55,8 +55,8 @@ def of_url(url: str, wanted: int | None = None) -> list[dict[str, Any]]:
             "listener": one["listener"],
             "received": one["received_bytes"],
             "sent": one["sent_bytes"],
-            "produces_to": one["produces_to"],
-            "fetches_from": one["fetches_from"],
+            "produces_to": one.get("produces_to"),
+            "fetches_from": one.get("fetches_from"),
         }
         for one in answer
     ]

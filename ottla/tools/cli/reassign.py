@@ -105,15 +105,16 @@ def rehearse(cluster: ClusterClient, wanted: Mapping[Place, Sequence[int]]) -> N
     """Raises ClientError if brokers would refuse a move, because they do not know its partition or
     one of its new brokers."""
     live = {*cluster.live()}
+    described = topics.describe(cluster, {name for name, _ in wanted})
+    hidden = {one.name for one in described if one.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     known = {
         (topic.name, part.index): part.replicas
-        for topic in topics.describe(cluster, {name for name, _ in wanted}) if not topic.error
-        for part in topic.partitions
+        for topic in described if not topic.error for part in topic.partitions
     }
     results: dict[Place, tuple[int, str | None]] = {}
     for place, replicas in wanted.items():
         away = [node for node in replicas if node not in live and node not in known.get(place, ())]
-        if place not in known:
+        if place not in known and place[0] not in hidden:
             results[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
         elif away:
             results[place] = (

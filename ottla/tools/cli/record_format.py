@@ -275,8 +275,9 @@ def moment(modifier: str) -> Written:
 
     def write(value: int) -> bytes:
         try:
-            return datetime.fromtimestamp(value / 1000, UTC).strftime(layout).encode()
+            time = datetime.fromtimestamp(value / 1000, UTC)
         except (ValueError, OverflowError, OSError):    # such as microseconds in place of ms
             return decimal(value)
+        return time.strftime(layout).encode()
 
     return write

@@ -188,7 +188,8 @@ def check_trimmable(cluster: ClusterClient, topic: topics.Topic) -> None:
             return
         raise
     for item in found[topic.name]:
-        if item.name == POLICY and "delete" not in (item.value or "").split(","):
+        policies = map(str.strip, (item.value or "").split(","))
+        if item.name == POLICY and "delete" not in policies:
             raise ClientError(
                 f"records of {topic.name} cannot be deleted: its {POLICY} is {item.value!r}, which"
                 " does not contain 'delete'")

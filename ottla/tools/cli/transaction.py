@@ -95,5 +95,5 @@ def terminate(options: Namespace) -> None:
     if found.transaction_state == "Ongoing":
         done(options, f"aborted the transaction of {options.id}")
     else:
-        done(options, f"fenced the producer of {options.id}; it had no open transaction (state:"
+        done(options, f"fenced the producer of {options.id}; it had no transaction to abort (state:"
                       f" {found.transaction_state})")

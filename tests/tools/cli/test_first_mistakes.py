@@ -62,9 +62,9 @@ def test_a_setting_that_cannot_be_changed_at_run_time_is_one_of_the_file(ottla: 
     for line in (f"config set {entity} {name}=2s", f"config reset {entity} {name}"):
         done = ottla(line)
         assert done.status == 1 and done.err.endswith(
-            f": Cannot update these configs dynamically: [{name}]; write the property into the"
-            " broker's settings file and send the broker SIGHUP. Its log says if a change needs a"
-            " restart\n"
+            f": Cannot update these configs dynamically: [{name}]; change it in the broker's"
+            " settings file, and restart the broker (Ottla's brokers read the file again at SIGHUP,"
+            " too, and log whether a change needs a restart)\n"
         ), done
 
 

@@ -61,7 +61,7 @@ def test_an_abort_without_an_open_transaction_does_not_claim_one(
 ) -> None:
     begun(strict, "ended").commit_transaction(30)
     assert strict(f"transaction abort ended {more}").err == (
-        f"{would}fenced the producer of ended; it had no open transaction (state:"
+        f"{would}fenced the producer of ended; it had no transaction to abort (state:"
         " CompleteCommit)\n")
 
 

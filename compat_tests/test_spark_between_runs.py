@@ -23,7 +23,7 @@ from compat_tests.spark_flights import AVRO_1, AVRO_2, committed_lines, confluen
 from compat_tests.waiting import wait_until
 from ottla import spark_interop as si
 from ottla.spark_interop.errors import DataLost, PipelineError
-from ottla.spark_interop.pipelines import query_run
+from ottla.spark_interop.pipelines import query_reports, query_run
 from ottla.spark_interop.pipelines.archive import UTC_SQL
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.pipelines.table import LOCK
@@ -351,7 +351,7 @@ def test_a_batch_has_the_same_figures_where_spark_reports_none(
 
     def kept(query: Any, shown: Any, on_progress: Any, *others: Any) -> int:
         rows = run(query, shown, reported.append, *others)
-        from_plans.append(query_run.unreported(query))
+        from_plans.append(query_reports.unreported(query))
         return rows
 
     monkeypatch.setattr(query_run, "run", kept)

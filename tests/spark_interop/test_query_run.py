@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ottla.spark_interop.errors import DataLost, NoBroker, PipelineError
-from ottla.spark_interop.pipelines import archive, command, preflight, query_run
+from ottla.spark_interop.pipelines import archive, command, preflight, query_reports, query_run
 
 
 class Query:
@@ -450,7 +450,7 @@ def test_reports_that_were_read_are_not_fetched_again() -> None:
 
     reports = Reports(report(7, 0, ran=False) for _ in range(90))
     query: Any = SimpleNamespace(_jsq=SimpleNamespace(recentProgress=lambda: reports))
-    news = query_run.News(query)
+    news = query_reports.News(query)
     assert len(news.take()) == 90
     fetched.clear()
     assert news.take() == [] and len(fetched) == 1
